@@ -1,0 +1,247 @@
+# fencegate - build, run, test.  `make help` lists the targets.
+#
+# Variants live side by side, each in a folder of its own:
+#     make                                build/        gcc -O2
+#     make SANITIZE=address,undefined     build/asan/   with sanitizers
+#     make CC=clang                       build/        everything is rebuilt when flags change
+# Sources are found by wildcard: a new file in gateway/, storage/ or tests/*/ needs no line here.
+
+.DEFAULT_GOAL := build
+.DELETE_ON_ERROR:
+.SECONDARY:
+.SUFFIXES:
+
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += --no-print-directory -j$(shell nproc 2>/dev/null || echo 2)
+endif
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+PYTHON := /usr/bin/python3
+
+# ---- Packages (Debian 12) ------------------------------------------------------------------------
+
+# What building, running and testing need. Where all of it is there by other means: make DEPS=
+DEPS := gcc libc6-dev pkg-config libmicrohttpd-dev libhiredis-dev libjansson-dev libsqlite3-dev \
+	libev-dev redis-server redis-tools curl jq sqlite3 libcmocka-dev procps \
+	python3 python3-jsonschema python3-yaml
+DEPS_LINT     := clang clang-format clang-tidy cppcheck shellcheck
+DEPS_VALGRIND := valgrind
+ifneq ($(findstring clang,$(CC)),)
+DEPS += clang
+endif
+
+.PHONY: deps deps-lint deps-valgrind
+deps: ## install the missing Debian packages (build, run, test)
+	@.ci/deps $(DEPS)
+
+deps-lint: | deps
+	@.ci/deps $(DEPS_LINT)
+
+deps-valgrind: | deps-lint
+	@.ci/deps $(DEPS_VALGRIND)
+
+# ---- Flags ---------------------------------------------------------------------------------------
+
+SANITIZE ?=
+COVERAGE ?=
+
+BUILD := build
+ifneq ($(SANITIZE),)
+ifneq ($(findstring thread,$(SANITIZE)),)
+BUILD := build/tsan
+else
+BUILD := build/asan
+endif
+endif
+ifneq ($(COVERAGE),)
+BUILD := build/coverage
+endif
+
+WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Werror
+STANDARD := -std=gnu17 -D_GNU_SOURCE -I.
+HARDEN   := -fstack-protector-strong
+
+ifneq ($(SANITIZE),)
+OPTIMIZE := -O1 -g -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+else ifneq ($(COVERAGE),)
+OPTIMIZE := -O0 -g --coverage -DFG_COVERAGE
+else
+OPTIMIZE := -O2 -g
+HARDEN   += -D_FORTIFY_SOURCE=2
+endif
+
+# Asked only once, and only when something is compiled: by then `deps` has installed pkg-config.
+LIBRARIES  := libmicrohttpd hiredis jansson sqlite3
+PKG_CFLAGS  = $(eval PKG_CFLAGS := $$(shell pkg-config --cflags $(LIBRARIES)))$(PKG_CFLAGS)
+PKG_LIBS    = $(eval PKG_LIBS := $$(shell pkg-config --libs $(LIBRARIES)))$(PKG_LIBS)
+
+# CFLAGS and LDFLAGS are the caller's, and come last.
+ALL_CFLAGS  = $(STANDARD) $(OPTIMIZE) -fno-omit-frame-pointer $(HARDEN) $(WARNINGS) $(PKG_CFLAGS) \
+	$(CFLAGS)
+ALL_LDFLAGS = $(OPTIMIZE) -Wl,-z,relro,-z,now $(LDFLAGS)
+LIBS        = $(PKG_LIBS) -lev -lpthread -lm
+
+# ---- Sources -------------------------------------------------------------------------------------
+
+MAIN         := gateway/main.c
+LIB_SOURCES  := $(filter-out $(MAIN),$(sort $(wildcard gateway/*.c storage/*.c gateway/*.S)))
+SUPPORT      := $(sort $(wildcard tests/support/*.c))
+TEST_SOURCES := $(sort $(wildcard tests/api/test_*.c tests/lua/test_*.c tests/unit/test_*.c))
+SCENARIOS    := $(sort $(wildcard tests/scenarios/*.sh))
+
+object       = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(1))))
+LIB_OBJECTS := $(call object,$(LIB_SOURCES))
+OBJECTS     := $(call object,$(MAIN) $(SUPPORT) $(TEST_SOURCES)) $(LIB_OBJECTS)
+BINARY      := $(BUILD)/fencegate
+LIBRARY     := $(BUILD)/libfencegate.a
+SUPPORT_LIB := $(BUILD)/libsupport.a
+TESTS       := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES))
+
+# ---- Build ---------------------------------------------------------------------------------------
+
+.PHONY: build tests FORCE
+build: $(BINARY) ## compile build/fencegate (also plain `make`)
+
+tests: $(BINARY) $(TESTS) ## compile the tests, run none
+
+$(BINARY): $(call object,$(MAIN)) $(LIBRARY)
+	@echo "LD  $@"
+	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
+
+# Everything but main(), for the tests to link.
+$(LIBRARY): $(LIB_OBJECTS) $(BUILD)/sources
+	@rm -f $@
+	@ar rcs $@ $(LIB_OBJECTS)
+
+$(SUPPORT_LIB): $(call object,$(SUPPORT)) $(BUILD)/sources
+	@rm -f $@
+	@ar rcs $@ $(filter %.o,$^)
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SUPPORT_LIB) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "LD  $@"
+	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags | deps
+	@mkdir -p $(@D)
+	@echo "CC  $<"
+	@$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/%.o: %.S $(BUILD)/flags | deps
+	@mkdir -p $(@D)
+	@echo "AS  $<"
+	@$(CC) $(STANDARD) -g -MMD -MP -c -o $@ $<
+
+# .incbin is invisible to -MMD.
+$(BUILD)/obj/gateway/embedded.o: $(wildcard lua/*.lua storage/schema.sql openapi/openapi.yaml)
+
+# Two files that change only when the flags, or the lists of sources, do.
+$(BUILD)/flags: FORCE | deps
+	@mkdir -p $(@D)
+	@echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' | cmp -s - $@ || \
+	    echo '$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)' >$@
+
+$(BUILD)/sources: FORCE
+	@mkdir -p $(@D)
+	@echo '$(LIB_SOURCES) $(SUPPORT)' | cmp -s - $@ || echo '$(LIB_SOURCES) $(SUPPORT)' >$@
+
+-include $(OBJECTS:.o=.d)
+
+# How tests and scenarios find the program.
+USE_BINARY = FENCEGATE_BIN=$(abspath $(BINARY)) GATEWAY=$(abspath $(BINARY))
+
+# ---- Run -----------------------------------------------------------------------------------------
+
+.PHONY: run demo
+run: build ## serve on 127.0.0.1:8080 (options: make run ARGS="--log-level debug")
+	@$(BINARY) --listen 127.0.0.1:8080 $(ARGS)
+
+demo: build ## a paused worker charges a card twice, and with the fence once
+	@$(USE_BINARY) tests/scenarios/gc_pause.sh
+
+# ---- Test ----------------------------------------------------------------------------------------
+
+# Longest first, so that no core idles at the end. check_exchanges.py validates what the API tests
+# exchanged with the gateway, so it runs when they are through.
+CHECKS   := $(sort $(wildcard tests/contract/check_docs.py tests/contract/check_readme.*))
+EXCHANGES = $(abspath $(BUILD))/exchanges.jsonl
+AFTER     = $(patsubst %,--after '$(PYTHON) % --quiet $(EXCHANGES)', \
+	$(wildcard tests/contract/check_exchanges.py))
+BY_SPEED := $(filter $(BUILD)/tests/api/%,$(TESTS)) $(SCENARIOS) \
+	$(filter-out $(BUILD)/tests/api/%,$(TESTS))
+SELECTED  = $(if $(ONLY),$(foreach test,$(BY_SPEED) $(CHECKS),$(if $(findstring $(ONLY),$(test)),$(test))), \
+	$(BY_SPEED) $(CHECKS) $(AFTER))
+
+VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
+	--errors-for-leak-kinds=definite,indirect --num-callers=30 --fair-sched=yes
+
+.PHONY: test test-asan test-tsan test-valgrind coverage
+test: build tests ## every test: unit, scripts, API, scenarios, contract (ONLY=leases: some)
+	@$(USE_BINARY) FENCEGATE_EXCHANGES=$(EXCHANGES) tests/run $(TEST_FLAGS) $(SELECTED)
+
+test-asan: ## the same with AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(MAKE) test SANITIZE=address,undefined TEST_FLAGS='--slower 3' \
+	    ASAN_OPTIONS=halt_on_error=1:detect_leaks=1:detect_stack_use_after_return=1 \
+	    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+
+test-tsan: ## the same with ThreadSanitizer
+	@$(MAKE) test SANITIZE=thread TEST_FLAGS='--slower 5' TSAN_OPTIONS=halt_on_error=1
+
+test-valgrind: build tests deps-valgrind ## unit, script and API tests under valgrind
+	@$(USE_BINARY) FENCEGATE_WRAPPER='$(VALGRIND)' \
+	    tests/run --slower 10 --wrap '$(VALGRIND)' $(filter-out $(SCENARIOS),$(BY_SPEED))
+
+coverage: ## lines of gateway/ and storage/ that the tests run
+	@rm -rf build/coverage/obj
+	@$(MAKE) test COVERAGE=1 || true
+	@cd build/coverage/obj && find gateway storage -name '*.gcda' | sort | \
+	    xargs gcov -r -n -s $(CURDIR) 2>/dev/null | \
+	    awk '/^File .(gateway|storage)/ { file = $$2 } /^Lines/ && file { print $$0 "  " file; file = "" }'
+
+# ---- Lint ----------------------------------------------------------------------------------------
+
+C_FILES  := $(sort $(wildcard gateway/*.[ch] storage/*.[ch] client/*.[ch] tests/*/*.[ch]))
+C_UNITS  := $(filter %.c,$(C_FILES))
+PRODUCT  := $(filter gateway/% storage/% client/%,$(C_UNITS))
+SCRIPTS   = $(shell grep -rlE '^\#!.*\b(ba)?sh$$' .ci tests --include='*' 2>/dev/null)
+NPROC    := $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: lint lint-format lint-clang lint-tidy lint-cppcheck lint-shell format
+lint: lint-format lint-clang lint-tidy lint-cppcheck lint-shell tests ## style, warnings of two compilers, static analysis
+	@echo "lint: nothing found"
+
+lint-format: | deps-lint
+	@echo "clang-format"
+	@clang-format --dry-run -Werror $(C_FILES)
+
+lint-clang: | deps-lint
+	@echo "clang -Werror"
+	@printf '%s\n' $(C_UNITS) | xargs -P $(NPROC) -n 8 clang $(ALL_CFLAGS) -fsyntax-only
+
+lint-tidy: | deps-lint
+	@echo "clang-tidy"
+	@printf '%s\n' $(PRODUCT) | xargs -P $(NPROC) -n 1 sh -c \
+	    'clang-tidy --quiet "$$@" -- $(STANDARD) $(PKG_CFLAGS) 2>/dev/null' clang-tidy
+
+lint-cppcheck: | deps-lint
+	@echo "cppcheck"
+	@cppcheck --quiet -j $(NPROC) --std=c11 -D_GNU_SOURCE -I. --error-exitcode=1 --inline-suppr \
+	    --enable=warning,performance,portability --suppress=missingIncludeSystem \
+	    --suppress=missingInclude $(PRODUCT)
+
+lint-shell: | deps-lint
+	@echo "shellcheck"
+	@shellcheck -x $(SCRIPTS)
+
+format: | deps-lint ## put every C file into the style of .clang-format
+	@clang-format -i $(C_FILES)
+
+# ---- The rest ------------------------------------------------------------------------------------
+
+.PHONY: clean help
+clean: ## remove build/
+	@rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/    make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24

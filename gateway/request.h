@@ -1,0 +1,94 @@
+/* request.h - one HTTP request, from its headers to its answer.
+ *
+ *     libmicrohttpd                                         on the loop thread, all of it
+ *       headers ──► server.c  request_begin()   checks headers (headers.c), routes (router.c)
+ *       body    ──► server.c  request_body()    gathered, counted
+ *       end     ──► server.c  request_run()     the route's handler, once
+ *                     │ handler has answered: reply_*() set `response`    → queued at once
+ *                     └ handler waits for Redis or the store              → connection suspended
+ *       ...           done() of the service or the store: reply_*()       → connection resumed
+ *       again   ──► server.c                                              → queued
+ *       sent    ──► server.c  request_end()     frees everything
+ *
+ * A handler never blocks and answers exactly once, at once or later. What it allocates in
+ * request->arena lives until the answer has been sent. Loop thread only. */
+#ifndef FG_REQUEST_H
+#define FG_REQUEST_H
+
+#include "gateway/errors.h"
+#include "storage/arena.h"
+#include "storage/store.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct MHD_Connection;
+struct MHD_Response;
+struct loop;
+struct route;
+
+enum {
+    REQUEST_PARAMETERS_MAX = 2,
+    REQUEST_QUERY_MAX = 4,
+    REQUEST_HEADERS_MAX = 6,
+    REQUEST_ID_CHARS = 128
+};
+
+/* The headers that mean something to us, checked and decoded (headers.c). */
+struct request_headers {
+    bool has_token;
+    int64_t token;
+    bool has_lease;
+    struct lease_key lease;    /* resource_id 0: what was sent is no lease id */
+    const char *content_type;  /* NULL: none */
+    const char *if_match;      /* raw; NULL: none */
+    const char *if_none_match; /* raw; NULL: none */
+    bool expects_continue;
+    int64_t content_length; /* -1: none */
+};
+
+struct query_parameter {
+    const char *name;
+    const char *value;
+};
+
+struct out_header {
+    const char *name;
+    const char *value;
+};
+
+struct request {
+    struct loop *loop;
+    struct MHD_Connection *connection;
+    struct arena arena;
+    const char *method;
+    const char *target;                             /* the raw path */
+    const struct route *route;                      /* NULL: refused before */
+    const char *parameters[REQUEST_PARAMETERS_MAX]; /* decoded, in the order of the path */
+    struct query_parameter query[REQUEST_QUERY_MAX];
+    size_t query_count;
+    struct request_headers headers;
+    char id[REQUEST_ID_CHARS + 1]; /* X-Request-Id */
+
+    char *body;
+    size_t body_bytes;
+    size_t body_room;
+    bool discard; /* answered already: what still comes of the body is thrown away */
+
+    struct MHD_Response *response; /* the answer, once there is one */
+    unsigned http;
+    struct out_header out[REQUEST_HEADERS_MAX];
+    size_t out_count;
+
+    bool suspended;
+    int64_t began_boot_ms;
+};
+
+/* The value of a query parameter, NULL where it was not sent. */
+const char *request_query(const struct request *request, const char *name);
+
+/* Adds a header to the answer; before reply_*(). `name` is static, `value` is copied. */
+void request_header(struct request *request, const char *name, const char *value);
+
+#endif

@@ -1,0 +1,241 @@
+/* scripts.c - arguments and answers of the lease scripts (scripts.h, lua/README.md). */
+#include "gateway/scripts.h"
+
+#include "gateway/log.h"
+#include "storage/arena.h"
+
+#include <hiredis/hiredis.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NUMBER_CHARS = 24,
+    SECRET_CHARS = 2 * LEASE_SECRET_BYTES,
+    MEMBER_CHARS = NUMBER_CHARS + 1 + SECRET_CHARS,
+    KEY_CHARS = 3 * 200 + 32 /* a name of 200 bytes, each escaped */
+};
+
+/* Counter and holders outlive the last expiry by a day. */
+static const char memory_ms[] = "86400000";
+
+/* ---- Arguments ------------------------------------------------------------------------------ */
+
+/* "fencegate:{<resource>}:<what>". Braces in the name would end the hash tag early: escaped. */
+static void write_key(char out[KEY_CHARS], const char *resource, const char *what)
+{
+    char *to = stpcpy(out, "fencegate:{");
+    for (const char *from = resource; *from; from++) {
+        if (*from == '{' || *from == '}' || *from == '%')
+            to += sprintf(to, "%%%02X", (unsigned)(unsigned char)*from);
+        else
+            *to++ = *from;
+    }
+    to = stpcpy(to, "}:");
+    stpcpy(to, what);
+}
+
+static void write_secret(char out[SECRET_CHARS + 1], const uint8_t secret[LEASE_SECRET_BYTES])
+{
+    for (size_t i = 0; i < LEASE_SECRET_BYTES; i++)
+        sprintf(out + 2 * i, "%02x", secret[i]);
+}
+
+static void write_number(char out[NUMBER_CHARS], int64_t number)
+{
+    snprintf(out, NUMBER_CHARS, "%" PRId64, number);
+}
+
+static void write_member(char out[MEMBER_CHARS + 1], const struct lease_pair *pair)
+{
+    char secret[SECRET_CHARS + 1];
+    write_secret(secret, pair->secret);
+    snprintf(out, MEMBER_CHARS + 1, "%" PRId64 ":%s", pair->token, secret);
+}
+
+/* ---- Answers -------------------------------------------------------------------------------- */
+
+static bool read_number(const char *text, int64_t *number)
+{
+    char *end;
+    *number = strtoll(text, &end, 10);
+    return end != text && *end == '\0' && *number >= 0;
+}
+
+static bool read_hex(const char *text, uint8_t *out, size_t bytes)
+{
+    if (strlen(text) != 2 * bytes || strspn(text, "0123456789abcdef") != 2 * bytes)
+        return false;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned value;
+        sscanf(text + 2 * i, "%2x", &value);
+        out[i] = (uint8_t)value;
+    }
+    return true;
+}
+
+/* "token:secret". Anything else in the set is not ours; it is skipped. */
+static bool read_member(const char *text, struct lease_pair *pair)
+{
+    char token[NUMBER_CHARS];
+    const char *colon = strchr(text, ':');
+    if (!colon || (size_t)(colon - text) >= sizeof token)
+        return false;
+    memcpy(token, text, (size_t)(colon - text));
+    token[colon - text] = '\0';
+    return read_number(token, &pair->token) &&
+           read_hex(colon + 1, pair->secret, sizeof pair->secret);
+}
+
+static size_t read_holders(const redisReply *list, struct arena *arena,
+                           const struct lease_holder **out)
+{
+    if (list->type != REDIS_REPLY_ARRAY || list->elements < 2)
+        return 0;
+    struct lease_holder *holders = arena_alloc(arena, list->elements / 2 * sizeof *holders);
+    size_t count = 0;
+    for (size_t i = 0; i + 1 < list->elements; i += 2) {
+        const redisReply *member = list->element[i];
+        const redisReply *score = list->element[i + 1];
+        if (member->type == REDIS_REPLY_STRING && score->type == REDIS_REPLY_STRING &&
+            read_member(member->str, &holders[count].pair)) {
+            holders[count].expires_at_ms = (int64_t)strtod(score->str, NULL);
+            count++;
+        }
+    }
+    *out = holders;
+    return count;
+}
+
+static const char *string_at(const redisReply *reply, size_t at)
+{
+    return at < reply->elements && reply->element[at]->type == REDIS_REPLY_STRING
+               ? reply->element[at]->str
+               : "";
+}
+
+static int64_t number_at(const redisReply *reply, size_t at)
+{
+    int64_t number = 0;
+    return read_number(string_at(reply, at), &number) ? number : 0;
+}
+
+/* {"GRANTED" | "BUSY" | "OK", token, now, holders, dropped} */
+static void read_holder_answer(const redisReply *reply, struct arena *arena,
+                               struct script_answer *answer)
+{
+    answer->done = strcmp(string_at(reply, 0), "GRANTED") == 0;
+    answer->token = number_at(reply, 1);
+    answer->now_ms = number_at(reply, 2);
+    if (reply->elements > 3)
+        answer->holder_count = read_holders(reply->element[3], arena, &answer->holders);
+    if (reply->elements > 4)
+        answer->dropped_count = read_holders(reply->element[4], arena, &answer->dropped);
+    if (answer->done && answer->token == 0)
+        answer->status = FG_REDIS_UNAVAILABLE;
+}
+
+/* {"RENEWED" | "RESTORED" | "EXPIRED", expiry, now} */
+static void read_renew_answer(const redisReply *reply, struct script_answer *answer)
+{
+    const char *word = string_at(reply, 0);
+    answer->restored = strcmp(word, "RESTORED") == 0;
+    answer->done = answer->restored || strcmp(word, "RENEWED") == 0;
+    answer->expires_at_ms = number_at(reply, 1);
+    answer->now_ms = number_at(reply, 2);
+}
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+struct call {
+    enum script script;
+    script_done_fn done;
+    void *arg;
+};
+
+static void on_reply(void *arg, enum fg_status status, const redisReply *reply)
+{
+    struct call *call = arg;
+    struct script_answer answer = {.status = status};
+    struct arena arena = {0};
+    if (status == FG_OK) {
+        const char *word = string_at(reply, 0);
+        if (strcmp(word, "EXHAUSTED") == 0)
+            answer.status = FG_TOKENS_EXHAUSTED;
+        else if (call->script == SCRIPT_RENEW)
+            read_renew_answer(reply, &answer);
+        else if (call->script != SCRIPT_RELEASE)
+            read_holder_answer(reply, &arena, &answer);
+    }
+    call->done(call->arg, &answer);
+    arena_free(&arena);
+    free(call);
+}
+
+static void run(struct redis_link *link, enum script script, size_t key_count,
+                const char *const *arguments, size_t argument_count, script_done_fn done, void *arg)
+{
+    struct call *call = malloc(sizeof *call);
+    if (!call)
+        abort();
+    *call = (struct call){script, done, arg};
+    redis_link_run(link, script, key_count, arguments, argument_count, on_reply, call);
+}
+
+static const char store_key[] = "fencegate:store";
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+void script_acquire(struct redis_link *link, const char *store_uuid, const char *resource,
+                    int64_t mark, int limit, int64_t ttl_ms,
+                    const uint8_t secret[LEASE_SECRET_BYTES], script_done_fn done, void *arg)
+{
+    char counter[KEY_CHARS], holders[KEY_CHARS], hex[SECRET_CHARS + 1];
+    char mark_text[NUMBER_CHARS], limit_text[NUMBER_CHARS], ttl_text[NUMBER_CHARS];
+    write_key(counter, resource, "counter");
+    write_key(holders, resource, "holders");
+    write_number(mark_text, mark);
+    write_number(limit_text, limit);
+    write_number(ttl_text, ttl_ms);
+    write_secret(hex, secret);
+    const char *arguments[] = {store_key,  counter,  holders, store_uuid, mark_text,
+                               limit_text, ttl_text, hex,     memory_ms};
+    run(link, SCRIPT_ACQUIRE, 3, arguments, COUNT(arguments), done, arg);
+}
+
+void script_renew(struct redis_link *link, const char *store_uuid, const char *resource,
+                  const struct lease_pair *pair, int64_t ttl_ms, int limit, bool restore,
+                  script_done_fn done, void *arg)
+{
+    char counter[KEY_CHARS], holders[KEY_CHARS], member[MEMBER_CHARS + 1];
+    char token_text[NUMBER_CHARS], ttl_text[NUMBER_CHARS], limit_text[NUMBER_CHARS];
+    write_key(counter, resource, "counter");
+    write_key(holders, resource, "holders");
+    write_member(member, pair);
+    write_number(token_text, pair->token);
+    write_number(ttl_text, ttl_ms);
+    write_number(limit_text, limit);
+    const char *arguments[] = {store_key,  counter,  holders,    store_uuid,          member,
+                               token_text, ttl_text, limit_text, restore ? "1" : "0", memory_ms};
+    run(link, SCRIPT_RENEW, 3, arguments, COUNT(arguments), done, arg);
+}
+
+void script_release(struct redis_link *link, const char *store_uuid, const char *resource,
+                    const struct lease_pair *pair, script_done_fn done, void *arg)
+{
+    char holders[KEY_CHARS], member[MEMBER_CHARS + 1];
+    write_key(holders, resource, "holders");
+    write_member(member, pair);
+    const char *arguments[] = {store_key, holders, store_uuid, member};
+    run(link, SCRIPT_RELEASE, 2, arguments, COUNT(arguments), done, arg);
+}
+
+void script_inspect(struct redis_link *link, const char *store_uuid, const char *resource,
+                    script_done_fn done, void *arg)
+{
+    char holders[KEY_CHARS];
+    write_key(holders, resource, "holders");
+    const char *arguments[] = {store_key, holders, store_uuid};
+    run(link, SCRIPT_INSPECT, 2, arguments, COUNT(arguments), done, arg);
+}

@@ -1,0 +1,554 @@
+/* server.c - the libmicrohttpd daemon, its connections, and the requests on them.
+ *
+ * Deadlines. libmicrohttpd knows idle time only, which a client that sends a byte now and then
+ * never reaches. So each connection is in one of two lists, in the order of time, and a timer looks
+ * at their heads: between requests (headers must be complete IDLE_MS after the last answer) and
+ * receiving (body complete --request-timeout-ms after the headers). Late ones are shut down; the
+ * library then notices and cleans up. A request that is being worked on has no deadline here:
+ * whatever it waits for has its own. */
+#include "gateway/server.h"
+
+#include "gateway/body.h"
+#include "gateway/clock.h"
+#include "gateway/config.h"
+#include "gateway/headers.h"
+#include "gateway/listener.h"
+#include "gateway/log.h"
+#include "gateway/loop.h"
+#include "gateway/names.h"
+#include "gateway/reply.h"
+#include "gateway/router.h"
+
+#include <assert.h>
+#include <ev.h>
+#include <inttypes.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    IDLE_MS = 75 * 1000,
+    SWEEP_MS = 250,
+    DISCARD_BYTES_MAX = 64 * 1024,         /* of a refused body that are still read politely */
+    DISCARD_CHUNKED_MAX = 64 * 1024 * 1024 /* of a chunked body that turned out too large */
+};
+
+enum connection_phase { CONNECTION_IDLE, CONNECTION_RECEIVING, CONNECTION_WORKING };
+
+struct connection {
+    TAILQ_ENTRY(connection) entry; /* in the list of its phase; working: in none */
+    struct server *server;
+    int fd;
+    enum connection_phase phase;
+    int64_t since_boot_ms;
+};
+
+TAILQ_HEAD(connection_list, connection);
+
+struct server {
+    struct loop *loop;
+    struct MHD_Daemon *daemon;
+    int listen_fd;
+    char url[SERVER_URL_BYTES];
+    bool dirty; /* something happened: MHD_run() is due */
+    size_t in_flight;
+    struct connection_list idle, receiving;
+    ev_io io;
+    ev_prepare prepare;
+    ev_timer timeout; /* of libmicrohttpd */
+    ev_timer sweep;   /* of ours */
+};
+
+/* ---- Connections and their deadlines -------------------------------------------------------- */
+
+static struct connection_list *list_of(struct connection *connection)
+{
+    switch (connection->phase) {
+    case CONNECTION_IDLE:
+        return &connection->server->idle;
+    case CONNECTION_RECEIVING:
+        return &connection->server->receiving;
+    case CONNECTION_WORKING:
+        break;
+    }
+    return NULL;
+}
+
+static void enter_phase(struct connection *connection, enum connection_phase phase)
+{
+    struct connection_list *list = list_of(connection);
+    if (list)
+        TAILQ_REMOVE(list, connection, entry);
+    connection->phase = phase;
+    connection->since_boot_ms = clock_boot_ms();
+    list = list_of(connection);
+    if (list)
+        TAILQ_INSERT_TAIL(list, connection, entry);
+}
+
+static void on_connection(void *arg, struct MHD_Connection *handle, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct server *server = arg;
+    struct connection *connection = *context;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        connection = calloc(1, sizeof *connection);
+        if (!connection)
+            abort();
+        connection->server = server;
+        connection->fd =
+            MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        connection->phase = CONNECTION_WORKING; /* in no list yet */
+        enter_phase(connection, CONNECTION_IDLE);
+        *context = connection;
+    } else if (connection) {
+        enter_phase(connection, CONNECTION_WORKING);
+        free(connection);
+    }
+}
+
+static struct connection *connection_of(const struct request *request)
+{
+    return MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+        ->socket_context;
+}
+
+static void sweep_list(struct connection_list *list, int64_t allowed_ms)
+{
+    int64_t now_ms = clock_boot_ms();
+    struct connection *connection, *next;
+    for (connection = TAILQ_FIRST(list);
+         connection && now_ms - connection->since_boot_ms > allowed_ms; connection = next) {
+        next = TAILQ_NEXT(connection, entry);
+        shutdown(connection->fd, SHUT_RDWR);
+        enter_phase(connection, CONNECTION_WORKING); /* not again */
+    }
+}
+
+static void on_sweep(struct ev_loop *ev, ev_timer *timer, int events)
+{
+    (void)ev;
+    (void)events;
+    struct server *server = timer->data;
+    sweep_list(&server->idle, IDLE_MS);
+    sweep_list(&server->receiving, server->loop->config->request_timeout_ms);
+}
+
+/* ---- A request: headers --------------------------------------------------------------------- */
+
+const char *request_query(const struct request *request, const char *name)
+{
+    for (size_t i = 0; i < request->query_count; i++) {
+        if (strcmp(request->query[i].name, name) == 0)
+            return request->query[i].value;
+    }
+    return NULL;
+}
+
+static bool takes_query(const struct route *route, const char *name)
+{
+    size_t bytes = strlen(name);
+    const char *at = route->query;
+    while (*at) {
+        size_t word = strcspn(at, " ");
+        if (word == bytes && memcmp(at, name, bytes) == 0)
+            return true;
+        at += word;
+        at += strspn(at, " ");
+    }
+    return false;
+}
+
+/* libmicrohttpd has split the query and turned "+" into a blank; escapes are still in it. */
+static enum MHD_Result on_query(void *arg, enum MHD_ValueKind kind, const char *raw_name,
+                                const char *raw_value)
+{
+    (void)kind;
+    struct request *request = arg;
+    if (!raw_value)
+        raw_value = "";
+    char *name = arena_alloc(&request->arena, strlen(raw_name) + 1);
+    char *value = arena_alloc(&request->arena, strlen(raw_value) + 1);
+    if (!percent_decode(raw_name, strlen(raw_name), name) ||
+        !percent_decode(raw_value, strlen(raw_value), value) || !utf8_valid(name, strlen(name)) ||
+        !utf8_valid(value, strlen(value)))
+        query_refuse(request, "", "The query holds a bad percent escape or invalid UTF-8.");
+    else if (!takes_query(request->route, name))
+        query_refuse(request, name, "There is no such query parameter here.");
+    else if (request_query(request, name))
+        query_refuse(request, name, "This query parameter stands twice.");
+    else
+        request->query[request->query_count++] = (struct query_parameter){name, value};
+    return request->response ? MHD_NO : MHD_YES;
+}
+
+static void refuse_method(struct request *request, const char *allow)
+{
+    json_t *methods = json_array();
+    for (const char *at = allow; *at;) {
+        size_t length = strcspn(at, ",");
+        json_array_append_new(methods, json_stringn(at, length));
+        at += length;
+        at += strspn(at, ", ");
+    }
+    request_header(request, "Allow", allow);
+    reply_problem(request, FG_METHOD_NOT_ALLOWED, json_pack("{s:o}", "allow", methods),
+                  "%s has %s.", request->target, allow);
+}
+
+static void check_route(struct request *request)
+{
+    char allow[64];
+    enum fg_status status = router_find(request, allow, sizeof allow);
+    if (status == FG_METHOD_NOT_ALLOWED)
+        refuse_method(request, allow);
+    else if (status != FG_OK)
+        reply_problem(request, status, NULL, "There is nothing at %s.", request->target);
+}
+
+/* A condition that nobody evaluates must not look as if it held. */
+static void check_conditions(struct request *request)
+{
+    unsigned flags = request->route->flags;
+    const struct request_headers *headers = &request->headers;
+    if ((headers->if_match && !(flags & ROUTE_IF_MATCH)) ||
+        (headers->if_none_match && !(flags & ROUTE_IF_NONE_MATCH)))
+        reply_problem(request, FG_BAD_HEADER, NULL, "%s does not apply here.",
+                      headers->if_match && !(flags & ROUTE_IF_MATCH) ? "If-Match"
+                                                                     : "If-None-Match");
+}
+
+static void refuse_length(struct request *request)
+{
+    int64_t most = request->loop->config->max_body_bytes;
+    reply_problem(request, FG_BODY_TOO_LARGE,
+                  json_pack("{s:I}", "max_body_bytes", (json_int_t)most),
+                  "The body has more than %" PRId64 " bytes.", most);
+}
+
+static void check_token(struct request *request)
+{
+    unsigned flags = request->route->flags;
+    if ((flags & ROUTE_TOKEN) && !request->headers.has_token)
+        reply_problem(request, FG_FENCING_TOKEN_REQUIRED, NULL,
+                      "Send the fencing token of your lease in X-Fencing-Token.");
+    else if ((flags & ROUTE_LEASE_ID) && request->loop->config->require_lease_id &&
+             !request->headers.has_lease)
+        reply_problem(request, FG_LEASE_ID_REQUIRED, NULL,
+                      "Send the id of your lease in X-Lease-Id.");
+}
+
+/* The checks before the body, in the contract's order; the first that fails answers. Returns false
+ * where the connection must not be used any more. */
+static bool check_head(struct request *request)
+{
+    const char *detail;
+    bool framing;
+    enum fg_status header_status = headers_read(request, &detail, &framing);
+    if (framing) {
+        reply_problem(request, header_status, NULL, "%s", detail);
+        return false;
+    }
+    if (request->target[0] != '/') {
+        reply_problem(request, FG_INVALID_REQUEST,
+                      reply_error_at("", "The request target is a path."),
+                      "The request target is not a path that begins with a slash.");
+        return false;
+    }
+    check_route(request);
+    if (request->response)
+        return true;
+    enum fg_status path_status = router_decode(request, &detail);
+    if (path_status != FG_OK)
+        reply_problem(request, path_status, NULL, "%s", detail);
+    else if (header_status != FG_OK)
+        reply_problem(request, header_status, NULL, "%s", detail);
+    else
+        check_conditions(request);
+    if (!request->response)
+        MHD_get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND, on_query, request);
+    if (!request->response &&
+        request->headers.content_length > request->loop->config->max_body_bytes)
+        refuse_length(request);
+    if (!request->response)
+        check_token(request);
+    return true;
+}
+
+/* ---- A request: body and answer ------------------------------------------------------------- */
+
+static bool gather_body(struct request *request, const char *data, size_t bytes)
+{
+    size_t most = (size_t)request->loop->config->max_body_bytes;
+    request->body_bytes += bytes;
+    if (!request->discard && request->body_bytes > most) {
+        request->discard = true;
+        refuse_length(request);
+    }
+    if (request->discard)
+        return request->body_bytes <= most + DISCARD_CHUNKED_MAX;
+    if (request->body_bytes > request->body_room) {
+        size_t known = request->headers.content_length > 0 ? (size_t)request->headers.content_length
+                                                           : request->body_bytes * 2;
+        request->body_room = known > request->body_bytes ? known : request->body_bytes;
+        request->body = realloc(request->body, request->body_room);
+        if (!request->body)
+            abort();
+    }
+    memcpy(request->body + request->body_bytes - bytes, data, bytes);
+    return true;
+}
+
+static enum MHD_Result queue_answer(struct request *request)
+{
+    enum MHD_Result result =
+        MHD_queue_response(request->connection, request->http, request->response);
+    MHD_destroy_response(request->response);
+    request->response = NULL;
+    return result;
+}
+
+static enum MHD_Result answer_and_close(struct request *request)
+{
+    MHD_add_response_header(request->response, "Connection", "close");
+    return queue_answer(request);
+}
+
+/* Answering before the body has been read closes the connection, so a small body is read first. A
+ * large one, or one that waits for "100 Continue", is not asked for. */
+static bool worth_reading(const struct request *request)
+{
+    return !request->headers.expects_continue &&
+           request->headers.content_length <= DISCARD_BYTES_MAX;
+}
+
+static enum MHD_Result request_begin(struct request *request)
+{
+    bool usable = check_head(request);
+    if (!request->response)
+        return MHD_YES;
+    if (!usable || !worth_reading(request))
+        return answer_and_close(request);
+    request->discard = true;
+    return MHD_YES;
+}
+
+void server_answered(struct request *request)
+{
+    if (!request->suspended)
+        return;
+    request->suspended = false;
+    MHD_resume_connection(request->connection);
+    request->loop->server->dirty = true;
+}
+
+static enum MHD_Result request_run(struct request *request)
+{
+    enter_phase(connection_of(request), CONNECTION_WORKING);
+    if (!request->response)
+        request->route->handler(request);
+    if (request->response)
+        return queue_answer(request);
+    /* Suspended here, inside the library's call and before anything can answer: all answers
+     * come from this thread. */
+    request->suspended = true;
+    MHD_suspend_connection(request->connection);
+    return MHD_YES;
+}
+
+static struct request *request_new(struct server *server, struct MHD_Connection *connection,
+                                   const char *method, const char *target)
+{
+    struct request *request = calloc(1, sizeof *request);
+    if (!request)
+        abort();
+    request->loop = server->loop;
+    request->connection = connection;
+    request->method = arena_string(&request->arena, method);
+    request->target = arena_string(&request->arena, target);
+    request->began_boot_ms = clock_boot_ms();
+    server->in_flight++;
+    enter_phase(connection_of(request), CONNECTION_RECEIVING);
+    return request;
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *target,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *data_bytes, void **context)
+{
+    (void)version;
+    struct request *request = *context;
+    if (!request) {
+        *context = request = request_new(arg, connection, method, target);
+        return request_begin(request);
+    }
+    if (*data_bytes > 0) {
+        size_t bytes = *data_bytes;
+        *data_bytes = 0;
+        return gather_body(request, data, bytes) ? MHD_YES : MHD_NO;
+    }
+    return request->response ? queue_answer(request) : request_run(request);
+}
+
+static void log_request(const struct request *request)
+{
+    if (log_enabled(LOG_DEBUG))
+        log_debug("request", LOG_STR("method", request->method),
+                  LOG_STR("route", request->route ? request->route->pattern : "none"),
+                  LOG_INT("status", request->http),
+                  LOG_INT("duration_ms", clock_boot_ms() - request->began_boot_ms),
+                  LOG_STR("request_id", request->id));
+}
+
+static void on_completed(void *arg, struct MHD_Connection *connection, void **context,
+                         enum MHD_RequestTerminationCode code)
+{
+    (void)connection;
+    (void)code;
+    struct server *server = arg;
+    struct request *request = *context;
+    if (!request)
+        return;
+    *context = NULL;
+    assert(!request->suspended);
+    log_request(request);
+    enter_phase(connection_of(request), CONNECTION_IDLE);
+    if (request->response)
+        MHD_destroy_response(request->response);
+    free(request->body);
+    arena_free(&request->arena);
+    free(request);
+    server->in_flight--;
+    loop_work_done(server->loop);
+}
+
+/* ---- Running the daemon --------------------------------------------------------------------- */
+
+static void on_io(struct ev_loop *ev, ev_io *io, int events)
+{
+    (void)ev;
+    (void)events;
+    ((struct server *)io->data)->dirty = true;
+}
+
+static void on_timeout(struct ev_loop *ev, ev_timer *timer, int events)
+{
+    (void)ev;
+    (void)events;
+    ((struct server *)timer->data)->dirty = true;
+}
+
+/* Once per turn of the loop, before it sleeps. */
+static void on_prepare(struct ev_loop *ev, ev_prepare *prepare, int events)
+{
+    (void)events;
+    struct server *server = prepare->data;
+    MHD_UNSIGNED_LONG_LONG timeout_ms;
+    if (!server->dirty)
+        return;
+    server->dirty = false;
+    MHD_run(server->daemon);
+    ev_timer_stop(ev, &server->timeout);
+    if (server->dirty) {
+        ev_timer_set(&server->timeout, 0.0, 0.0);
+        ev_timer_start(ev, &server->timeout);
+    } else if (MHD_get_timeout(server->daemon, &timeout_ms) == MHD_YES) {
+        ev_timer_set(&server->timeout, (double)timeout_ms / 1000.0, 0.0);
+        ev_timer_start(ev, &server->timeout);
+    }
+}
+
+/* Paths and queries stay as they were sent; we decode each part once, after splitting. */
+static size_t keep_escapes(void *arg, struct MHD_Connection *connection, char *text)
+{
+    (void)arg;
+    (void)connection;
+    return strlen(text);
+}
+
+static void on_library_log(void *arg, const char *format, va_list arguments)
+{
+    (void)arg;
+    char text[512];
+    vsnprintf(text, sizeof text, format, arguments);
+    text[strcspn(text, "\n")] = '\0';
+    log_debug("libmicrohttpd", LOG_STR("says", text));
+}
+
+static struct MHD_Daemon *start_daemon(struct server *server)
+{
+    const struct config *config = server->loop->config;
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request,
+        server, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET,
+        server->listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)config->max_connections,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_MS / 1000), MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, server, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_END);
+}
+
+static void start_watchers(struct server *server)
+{
+    struct ev_loop *ev = server->loop->ev;
+    int epoll_fd = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    ev_io_init(&server->io, on_io, epoll_fd, EV_READ);
+    ev_prepare_init(&server->prepare, on_prepare);
+    ev_init(&server->timeout, on_timeout);
+    ev_timer_init(&server->sweep, on_sweep, SWEEP_MS / 1000.0, SWEEP_MS / 1000.0);
+    server->io.data = server->prepare.data = server->timeout.data = server->sweep.data = server;
+    ev_io_start(ev, &server->io);
+    ev_prepare_start(ev, &server->prepare);
+    ev_timer_start(ev, &server->sweep);
+}
+
+struct server *server_open(struct loop *loop, char *why, size_t why_bytes)
+{
+    struct server *server = calloc(1, sizeof *server);
+    if (!server)
+        abort();
+    server->loop = loop;
+    TAILQ_INIT(&server->idle);
+    TAILQ_INIT(&server->receiving);
+    server->listen_fd =
+        listener_open(loop->config->listen, server->url, sizeof server->url, why, why_bytes);
+    if (server->listen_fd < 0) {
+        free(server);
+        return NULL;
+    }
+    server->daemon = start_daemon(server);
+    if (!server->daemon) {
+        snprintf(why, why_bytes, "cannot start the HTTP server");
+        close(server->listen_fd);
+        free(server);
+        return NULL;
+    }
+    start_watchers(server);
+    return server;
+}
+
+const char *server_url(const struct server *server)
+{
+    return server->url;
+}
+
+size_t server_in_flight(const struct server *server)
+{
+    return server->in_flight;
+}
+
+void server_close(struct server *server)
+{
+    if (!server)
+        return;
+    struct ev_loop *ev = server->loop->ev;
+    ev_io_stop(ev, &server->io);
+    ev_prepare_stop(ev, &server->prepare);
+    ev_timer_stop(ev, &server->timeout);
+    ev_timer_stop(ev, &server->sweep);
+    MHD_stop_daemon(server->daemon);
+    free(server);
+}

@@ -1,0 +1,33 @@
+/* server.h - HTTP: libmicrohttpd run by our loop, and the life of each request (request.h).
+ *
+ * libmicrohttpd's own epoll threads can hang together with suspend and resume (0.9.75), so its
+ * daemon runs without threads: we watch its epoll descriptor and call MHD_run() once per turn of
+ * the loop. Loop thread only. */
+#ifndef FG_SERVER_H
+#define FG_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct loop;
+struct request;
+struct server;
+
+enum { SERVER_URL_BYTES = 128 };
+
+/* Binds and listens, accepting from the next turn of the loop on. NULL: `why` says what failed. */
+struct server *server_open(struct loop *loop, char *why, size_t why_bytes);
+
+/* "http://127.0.0.1:8080", with the port that was really bound. */
+const char *server_url(const struct server *server);
+
+/* Requests whose headers have been read and whose answer has not been sent. */
+size_t server_in_flight(const struct server *server);
+
+/* Stops listening, drops every connection. No request may be suspended. */
+void server_close(struct server *server);
+
+/* A request has its answer (reply.c): queue it, or resume its connection so that it is queued. */
+void server_answered(struct request *request);
+
+#endif

@@ -1,0 +1,265 @@
+/* database.c - opening, checking and migrating the file; statements; what an error means.
+ *
+ * WAL with synchronous=FULL: one fdatasync per commit, and what was committed survives a power cut.
+ * Only the writer's connection commits and checkpoints: SQLite before 3.51.3 can lose commits when
+ * two connections checkpoint. busy_timeout is set before journal_mode, so that opening waits out
+ * another process' recovery instead of failing. */
+#include "storage/database.h"
+
+#include "gateway/clock.h"
+#include "gateway/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+enum {
+    STORE_APPLICATION_ID = 0x46474154, /* "FGAT", in the file's header */
+    STORE_SCHEMA_VERSION = 1
+};
+
+extern const char embedded_schema_sql[];
+
+static const char *const statement_texts[SQL_COUNT] = {
+#define SQL(name, text) [SQL_##name] = text,
+#include "storage/statements.def"
+#undef SQL
+};
+
+/* ---- Errors --------------------------------------------------------------------------------- */
+
+static void stop_process(struct database *db, int rc)
+{
+    log_error("the store failed: stopping, SQLite recovers at the next start",
+              LOG_STR("error", sqlite3_errmsg(db->handle)), LOG_INT("sqlite_code", rc));
+    _exit(EX_IOERR);
+}
+
+void db_fail(struct database *db, int rc)
+{
+    enum fg_status status = FG_STORE_UNAVAILABLE;
+    switch (rc & 0xff) {
+    case SQLITE_FULL:
+        status = FG_STORAGE_FULL;
+        break;
+    case SQLITE_CONSTRAINT: /* a trigger or CHECK: the code above would have broken an invariant */
+        log_error("invariant violated: stopping", LOG_STR("error", sqlite3_errmsg(db->handle)));
+        abort();
+    case SQLITE_IOERR:
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        if (db->writes)
+            stop_process(db, sqlite3_extended_errcode(db->handle));
+        break;
+    default:
+        break;
+    }
+    if (db->status == FG_OK) {
+        db->status = status;
+        log_warn("store error", LOG_STR("error", sqlite3_errmsg(db->handle)),
+                 LOG_INT("sqlite_code", sqlite3_extended_errcode(db->handle)));
+    }
+}
+
+void db_clear(struct database *db)
+{
+    db->status = FG_OK;
+}
+
+/* ---- Statements ----------------------------------------------------------------------------- */
+
+sqlite3_stmt *db_use(struct database *db, enum sql id)
+{
+    return db->statements[id];
+}
+
+bool db_row(struct database *db, sqlite3_stmt *statement)
+{
+    if (db->status != FG_OK)
+        return false;
+    int rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW)
+        return true;
+    if (rc != SQLITE_DONE)
+        db_fail(db, rc);
+    sqlite3_reset(statement);
+    return false;
+}
+
+void db_done(sqlite3_stmt *statement)
+{
+    sqlite3_reset(statement);
+}
+
+void db_run(struct database *db, sqlite3_stmt *statement)
+{
+    while (db_row(db, statement)) {
+    }
+}
+
+void db_do(struct database *db, enum sql id)
+{
+    db_run(db, db_use(db, id));
+}
+
+static void check_bind(struct database *db, int rc)
+{
+    if (rc != SQLITE_OK)
+        db_fail(db, rc);
+}
+
+void db_bind_int(struct database *db, sqlite3_stmt *statement, int at, int64_t value)
+{
+    check_bind(db, sqlite3_bind_int64(statement, at, value));
+}
+
+void db_bind_int_or_null(struct database *db, sqlite3_stmt *statement, int at, int64_t value)
+{
+    check_bind(db, value != 0 ? sqlite3_bind_int64(statement, at, value)
+                              : sqlite3_bind_null(statement, at));
+}
+
+void db_bind_text(struct database *db, sqlite3_stmt *statement, int at, const char *value)
+{
+    check_bind(db, sqlite3_bind_text(statement, at, value, -1, SQLITE_STATIC));
+}
+
+void db_bind_blob(struct database *db, sqlite3_stmt *statement, int at, const void *value,
+                  size_t bytes)
+{
+    /* An empty value is an empty blob; NULL would mean that the record is deleted. */
+    check_bind(db, bytes > 0 ? sqlite3_bind_blob64(statement, at, value, bytes, SQLITE_STATIC)
+                             : sqlite3_bind_zeroblob(statement, at, 0));
+}
+
+/* ---- Opening -------------------------------------------------------------------------------- */
+
+static enum fg_status refuse(struct database *db, char *why, size_t why_bytes, const char *what)
+{
+    snprintf(why, why_bytes, "%s: %s", what, sqlite3_errmsg(db->handle));
+    return FG_STORE_UNAVAILABLE;
+}
+
+static int64_t pragma(struct database *db, const char *sql)
+{
+    sqlite3_stmt *statement;
+    int64_t value = -1;
+    if (sqlite3_prepare_v2(db->handle, sql, -1, &statement, NULL) != SQLITE_OK)
+        return -1;
+    if (sqlite3_step(statement) == SQLITE_ROW)
+        value = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    return value;
+}
+
+static bool execute(struct database *db, const char *sql)
+{
+    return sqlite3_exec(db->handle, sql, NULL, NULL, NULL) == SQLITE_OK;
+}
+
+static bool prepare_all(struct database *db)
+{
+    for (int i = 0; i < SQL_COUNT; i++) {
+        if (sqlite3_prepare_v3(db->handle, statement_texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+                               &db->statements[i], NULL) != SQLITE_OK)
+            return false;
+    }
+    return true;
+}
+
+/* A random (version 4) UUID. */
+static void uuid_text(char out[37])
+{
+    unsigned char b[16];
+    if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
+        abort();
+    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+    snprintf(out, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+             b[14], b[15]);
+}
+
+/* Creates the tables in one transaction: a crash leaves an empty file, which is created anew. */
+static bool create(struct database *db)
+{
+    char uuid[37];
+    uuid_text(uuid);
+    char *fill = sqlite3_mprintf("INSERT INTO meta VALUES ('uuid', %Q), ('base', 0),"
+                                 " ('wall_minus_boot', %lld);"
+                                 "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT",
+                                 uuid, (long long)(clock_wall_ms() - clock_boot_ms()),
+                                 STORE_APPLICATION_ID, STORE_SCHEMA_VERSION);
+    bool created = fill && execute(db, "BEGIN IMMEDIATE") && execute(db, embedded_schema_sql) &&
+                   execute(db, fill);
+    sqlite3_free(fill);
+    if (!created && !sqlite3_get_autocommit(db->handle))
+        execute(db, "ROLLBACK");
+    return created;
+}
+
+/* Is it empty, ours, or somebody else's? Never re-creates: that would set every mark to 0. */
+static enum fg_status check_file(struct database *db, char *why, size_t why_bytes)
+{
+    int64_t tables = pragma(db, "SELECT count(*) FROM sqlite_schema");
+    int64_t application = pragma(db, "PRAGMA application_id");
+    int64_t version = pragma(db, "PRAGMA user_version");
+    if (tables < 0)
+        return refuse(db, why, why_bytes, "cannot read the database");
+    if (tables == 0 && application == 0 && version == 0)
+        return create(db) ? FG_OK : refuse(db, why, why_bytes, "cannot create the database");
+    if (application != STORE_APPLICATION_ID) {
+        snprintf(why, why_bytes, "the database is not a fencegate store");
+        return FG_STORE_UNAVAILABLE;
+    }
+    if (version != STORE_SCHEMA_VERSION) {
+        snprintf(why, why_bytes, "the store has schema version %lld, this program knows %d",
+                 (long long)version, STORE_SCHEMA_VERSION);
+        return FG_STORE_UNAVAILABLE;
+    }
+    return FG_OK;
+}
+
+enum fg_status db_open_writer(struct database *db, const char *path, char *why, size_t why_bytes)
+{
+    *db = (struct database){.writes = true};
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
+                SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW;
+    if (sqlite3_open_v2(path, &db->handle, flags, NULL) != SQLITE_OK)
+        return refuse(db, why, why_bytes, "cannot open the database");
+    sqlite3_busy_timeout(db->handle, 5000);
+    if (!execute(db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+                     "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
+                     "PRAGMA cache_size = -16384; PRAGMA journal_size_limit = 67108864"))
+        return refuse(db, why, why_bytes, "cannot set the database up");
+    enum fg_status status = check_file(db, why, why_bytes);
+    if (status == FG_OK && !prepare_all(db))
+        status = refuse(db, why, why_bytes, "the store's tables are not as expected");
+    return status;
+}
+
+enum fg_status db_open_reader(struct database *db, const char *path, char *why, size_t why_bytes)
+{
+    *db = (struct database){.writes = false};
+    int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+    if (sqlite3_open_v2(path, &db->handle, flags, NULL) != SQLITE_OK)
+        return refuse(db, why, why_bytes, "cannot open the database for reading");
+    sqlite3_busy_timeout(db->handle, 5000);
+    if (!execute(db, "PRAGMA query_only = ON; PRAGMA wal_autocheckpoint = 0;"
+                     "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
+                     "PRAGMA cache_size = -4096") ||
+        !prepare_all(db))
+        return refuse(db, why, why_bytes, "cannot read the store's tables");
+    return FG_OK;
+}
+
+void db_close(struct database *db)
+{
+    for (int i = 0; i < SQL_COUNT; i++)
+        sqlite3_finalize(db->statements[i]);
+    sqlite3_close(db->handle);
+    *db = (struct database){0};
+}

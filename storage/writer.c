@@ -1,0 +1,226 @@
+/* writer.c - the thread that makes every change: group commit.
+ *
+ * It takes all that is queued, applies each op inside a savepoint of its own, commits once, and
+ * hands the ops back. While it commits, the next batch gathers; so the batch grows with the load
+ * and one fdatasync is shared by all who wait for it, without a timer that would delay a lone op.
+ *
+ * What happens to an op:
+ *   - a refusal (stale token, other version) is an outcome: its savepoint is kept, because the
+ *     refusal has a ledger row;
+ *   - an error of SQLite undoes the op's savepoint and is its answer; the neighbours go on;
+ *   - where SQLite has rolled the whole transaction back (a full disk does that), nothing more of
+ *     the batch is run and every op of it, also those before, gets the error;
+ *   - where COMMIT fails, every op gets the error; an I/O error ends the process (database.c).
+ *
+ * Renewals do not wake the thread: they ride on the next commit, or are committed alone after
+ * RENEWAL_DELAY_MS, or when a scan needs to see them (`urgent`). */
+#include "storage/internal.h"
+
+#include "gateway/clock.h"
+#include "gateway/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+    RENEWAL_DELAY_MS = 50,
+    TICK_MS = 1000, /* housekeeping while nothing happens */
+    PRUNE_INTERVAL_MS = 1000,
+    PRUNE_BEHIND_MS = 20 /* between two steps while there is more to prune */
+};
+
+void store_invariant(bool holds, const char *what)
+{
+    if (!holds) {
+        log_error("invariant violated: stopping", LOG_STR("invariant", what));
+        abort();
+    }
+}
+
+/* ---- One batch ------------------------------------------------------------------------------ */
+
+static enum fg_status apply(struct writer *w, struct store_op *op)
+{
+    switch (op->kind) {
+    case STORE_GRANT:
+        return writer_grant(w, &op->grant);
+    case STORE_RENEWAL:
+        return writer_renewal(w, &op->renewal);
+    case STORE_RELEASE:
+        return writer_release(w, &op->release, &op->arena);
+    case STORE_PUT:
+        return writer_write(w, &op->write, false, &op->arena);
+    case STORE_DELETE:
+        return writer_write(w, &op->write, true, &op->arena);
+    case STORE_SCAN:
+        break;
+    }
+    abort();
+}
+
+/* Applies one op. False: the transaction is gone. */
+static bool run_op(struct writer *w, struct store_op *op)
+{
+    struct ledger ledger_before = w->ledger;
+    db_clear(&w->db);
+    db_do(&w->db, SQL_OP_BEGIN);
+    op->status = w->db.status == FG_OK ? apply(w, op) : w->db.status;
+    if (w->db.status == FG_OK)
+        db_do(&w->db, SQL_OP_KEEP);
+    if (w->db.status == FG_OK)
+        return true;
+    op->status = w->db.status;
+    w->ledger = ledger_before;
+    if (sqlite3_get_autocommit(w->db.handle))
+        return false;
+    db_clear(&w->db);
+    db_do(&w->db, SQL_OP_UNDO);
+    db_do(&w->db, SQL_OP_KEEP);
+    return w->db.status == FG_OK;
+}
+
+static void fail_all(struct store_op *list, enum fg_status status)
+{
+    for (struct store_op *op = list; op; op = op->next)
+        op->status = status;
+}
+
+static bool transaction_begin(struct writer *w)
+{
+    db_clear(&w->db);
+    db_do(&w->db, SQL_BEGIN);
+    return w->db.status == FG_OK;
+}
+
+/* Commits; on failure rolls back what is left and returns why. */
+static enum fg_status transaction_end(struct writer *w, enum fg_status status)
+{
+    if (status == FG_OK) {
+        db_clear(&w->db);
+        db_do(&w->db, SQL_COMMIT);
+        status = w->db.status;
+    }
+    if (!sqlite3_get_autocommit(w->db.handle)) {
+        db_clear(&w->db);
+        db_do(&w->db, SQL_ROLLBACK);
+        if (!sqlite3_get_autocommit(w->db.handle)) {
+            log_error("a transaction can be neither committed nor rolled back: stopping");
+            abort();
+        }
+    }
+    return status;
+}
+
+static enum fg_status run_batch(struct writer *w, struct store_op *list)
+{
+    struct ledger ledger_before = w->ledger;
+    enum fg_status status = FG_OK;
+    if (!transaction_begin(w))
+        status = w->db.status;
+    for (struct store_op *op = list; op && status == FG_OK; op = op->next) {
+        if (!run_op(w, op))
+            status = op->status;
+    }
+    status = transaction_end(w, status);
+    if (status != FG_OK) {
+        w->ledger = ledger_before;
+        fail_all(list, status);
+    }
+    return status;
+}
+
+/* ---- Housekeeping --------------------------------------------------------------------------- */
+
+static bool prune_due(const struct writer *w)
+{
+    int64_t interval = w->prune_behind ? PRUNE_BEHIND_MS : PRUNE_INTERVAL_MS;
+    return clock_boot_ms() - w->pruned_boot_ms >= interval;
+}
+
+/* Pruning, counted refusals, and while the store fails a probe of whether it works again. Each in
+ * its own small transaction, so that it never holds an answer up for long. */
+static void keep_house(struct store *store)
+{
+    struct writer *w = &store->writer;
+    bool failing = atomic_load(&store->health) != FG_OK;
+    if (!failing && !prune_due(w) && !ledger_owes_dropped(w))
+        return;
+    struct ledger ledger_before = w->ledger;
+    if (transaction_begin(w)) {
+        if (failing) {
+            sqlite3_stmt *probe = db_use(&w->db, SQL_PROBE);
+            db_bind_int(&w->db, probe, 1, clock_wall_ms());
+            db_run(&w->db, probe);
+        }
+        if (ledger_owes_dropped(w))
+            ledger_write_dropped(w);
+        ledger_prune(w);
+    }
+    enum fg_status status = transaction_end(w, w->db.status);
+    w->pruned_boot_ms = clock_boot_ms();
+    if (status != FG_OK)
+        w->ledger = ledger_before;
+    atomic_store(&store->health, status);
+}
+
+/* ---- The thread ----------------------------------------------------------------------------- */
+
+static void wait_for_work(struct store *store, int64_t delay_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += delay_ms / 1000;
+    until.tv_nsec += (delay_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_cond_timedwait(&store->work, &store->mutex, &until);
+}
+
+/* Waits for something to do, then takes the whole queue; NULL: only housekeeping is due. */
+static struct store_op *take_batch(struct store *store, bool *stop)
+{
+    struct writer *w = &store->writer;
+    int64_t tick_ms = w->prune_behind ? PRUNE_BEHIND_MS : TICK_MS;
+    pthread_mutex_lock(&store->mutex);
+    if (!store->urgent && !store->stop) {
+        if (!store->queue.head)
+            wait_for_work(store, tick_ms);
+        if (!store->urgent && !store->stop && store->queue.head)
+            wait_for_work(store, RENEWAL_DELAY_MS);
+    }
+    struct store_op *list = op_queue_take(&store->queue);
+    store->urgent = false;
+    *stop = store->stop && !list;
+    pthread_mutex_unlock(&store->mutex);
+    return list;
+}
+
+static void finish_batch(struct store *store, struct store_op *list)
+{
+    uint64_t count = 0;
+    for (struct store_op *op = list; op; op = op->next)
+        count++;
+    pthread_mutex_lock(&store->mutex);
+    store->completed_count += count;
+    pthread_cond_signal(&store->committed);
+    pthread_mutex_unlock(&store->mutex);
+    store_hand_back(store, list);
+}
+
+void *writer_main(void *arg)
+{
+    struct store *store = arg;
+    bool stop = false;
+    while (!stop) {
+        struct store_op *list = take_batch(store, &stop);
+        if (list) {
+            atomic_store(&store->health, run_batch(&store->writer, list));
+            finish_batch(store, list);
+        }
+        keep_house(store);
+    }
+    return NULL;
+}
