@@ -52,23 +52,38 @@ static json_t *parse(struct request *request)
     return root;
 }
 
-static void add_fault(json_t *faults, const char *field, const char *detail)
+/* A field's JSON pointer (RFC 6901): "~" and "/" in its name are escaped. */
+static char *pointer_to(struct arena *arena, const char *field)
 {
-    char *pointer = NULL;
-    if (asprintf(&pointer, "/%s", field) < 0)
-        abort();
-    json_array_append_new(faults, json_pack("{s:s, s:s}", "pointer", pointer, "detail", detail));
-    free(pointer);
+    char *pointer = arena_alloc(arena, 2 * strlen(field) + 2);
+    char *to = pointer;
+    *to++ = '/';
+    for (; *field; field++) {
+        if (*field == '~' || *field == '/') {
+            *to++ = '~';
+            *to++ = *field == '~' ? '0' : '1';
+        } else {
+            *to++ = *field;
+        }
+    }
+    return pointer;
+}
+
+static void add_fault(struct request *request, json_t *faults, const char *field,
+                      const char *detail)
+{
+    json_array_append_new(faults, json_pack("{s:s, s:s}", "pointer",
+                                            pointer_to(&request->arena, field), "detail", detail));
 }
 
 /* ---- Fields --------------------------------------------------------------------------------- */
 
-static void read_integer(const struct body_field *field, const json_t *value, void *to,
-                         json_t *faults)
+static void read_integer(struct request *request, const struct body_field *field,
+                         const json_t *value, void *to, json_t *faults)
 {
     int64_t number = json_integer_value(value);
     if (!json_is_integer(value) || number < field->least || number > field->greatest)
-        add_fault(faults, field->name, field->what);
+        add_fault(request, faults, field->name, field->what);
     else
         memcpy(to, &number, sizeof number);
 }
@@ -80,7 +95,7 @@ static void read_string(struct request *request, const struct body_field *field,
         return;
     if (!json_is_string(value) ||
         (field->type == BODY_STRING && json_string_length(value) > (size_t)field->greatest)) {
-        add_fault(faults, field->name, field->what);
+        add_fault(request, faults, field->name, field->what);
         return;
     }
     const char *copy = arena_string(&request->arena, json_string_value(value));
@@ -95,16 +110,16 @@ static void read_fields(struct request *request, const json_t *root,
         const json_t *value = json_object_get(root, field->name);
         void *to = (char *)out + field->offset;
         if (!value && field->required)
-            add_fault(faults, field->name, "This field is required.");
+            add_fault(request, faults, field->name, "This field is required.");
         else if (value && field->type == BODY_INTEGER)
-            read_integer(field, value, to, faults);
+            read_integer(request, field, value, to, faults);
         else if (value)
             read_string(request, field, value, to, faults);
     }
 }
 
-static void find_unknown(json_t *root, const struct body_field *fields, size_t count,
-                         json_t *faults)
+static void find_unknown(struct request *request, json_t *root, const struct body_field *fields,
+                         size_t count, json_t *faults)
 {
     const char *name;
     json_t *value;
@@ -114,7 +129,7 @@ static void find_unknown(json_t *root, const struct body_field *fields, size_t c
         for (size_t i = 0; i < count; i++)
             known |= strcmp(fields[i].name, name) == 0;
         if (!known)
-            add_fault(faults, name, "There is no such field.");
+            add_fault(request, faults, name, "There is no such field.");
     }
 }
 
@@ -129,8 +144,7 @@ static bool names_hold(struct request *request, const struct body_field *fields,
         memcpy(&name, (const char *)out + fields[i].offset, sizeof name);
         const char *fault = name ? name_fault(name) : NULL;
         if (fault) {
-            char pointer[64];
-            snprintf(pointer, sizeof pointer, "/%s", fields[i].name);
+            const char *pointer = pointer_to(&request->arena, fields[i].name);
             reply_problem(request, FG_INVALID_NAME, reply_error_at(pointer, fault), "%s: %s.",
                           fields[i].name, fault);
             return false;
@@ -150,7 +164,7 @@ bool body_read(struct request *request, const struct body_field *fields, size_t 
             faults, json_pack("{s:s, s:s}", "pointer", "", "detail", "The body is a JSON object."));
     } else {
         read_fields(request, root, fields, count, out, faults);
-        find_unknown(root, fields, count, faults);
+        find_unknown(request, root, fields, count, faults);
     }
     json_decref(root);
     if (json_array_size(faults) > 0) {
@@ -169,12 +183,10 @@ bool body_read(struct request *request, const struct body_field *fields, size_t 
 
 void query_refuse(struct request *request, const char *name, const char *detail)
 {
-    char *pointer = NULL;
-    if (asprintf(&pointer, "?%s", name) < 0)
-        abort();
+    char *pointer = arena_alloc(&request->arena, strlen(name) + 2);
+    stpcpy(stpcpy(pointer, "?"), name);
     reply_problem(request, FG_INVALID_REQUEST, reply_error_at(pointer, detail), "%s: %s", name,
                   detail);
-    free(pointer);
 }
 
 bool query_integer(struct request *request, const char *name, int64_t least, int64_t greatest,

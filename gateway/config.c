@@ -9,6 +9,9 @@
  * where they can't hold a password, and never with bytes that could break the line. */
 #include "gateway/config.h"
 
+#include "gateway/address.h"
+#include "gateway/digits.h"
+#include "gateway/redis_url.h"
 #include "gateway/version.h"
 
 /* For their version macros only; nothing of these libraries is called here. */
@@ -18,7 +21,6 @@
 #include <microhttpd.h>
 #include <sqlite3.h>
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <ctype.h>
 #include <inttypes.h>
@@ -27,15 +29,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/un.h>
 #include <sysexits.h>
 
 enum {
     WHY_BYTES = 512,
     SHOWN_BYTES = 64, /* of a refused value, in an error line */
     ENV_BYTES = 64,   /* the name of a variable */
-    HOST_BYTES = 254, /* a DNS name with its NUL */
-    SOCKET_BYTES = sizeof((struct sockaddr_un *)0)->sun_path,
 };
 
 static const char env_prefix[] = "FENCEGATE_";
@@ -160,22 +159,6 @@ static const char *shown(const char *text, char out[SHOWN_BYTES])
 
 /* ---- Parsers of plain types ---- */
 
-/* A decimal number of digits only, up to `most`. */
-static bool read_digits(const char *text, size_t length, int64_t most, int64_t *number)
-{
-    int64_t sum = 0;
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return false;
-        int digit = text[i] - '0';
-        if (sum > (most - digit) / 10)
-            return false;
-        sum = sum * 10 + digit;
-    }
-    *number = sum;
-    return length > 0;
-}
-
 static bool parse_text(const struct row *row, const char *text, void *field, char why[WHY_BYTES])
 {
     (void)row;
@@ -202,7 +185,7 @@ static bool parse_switch(const struct row *row, const char *text, void *field, c
 static bool parse_number(const struct row *row, const char *text, void *field, char why[WHY_BYTES])
 {
     int64_t *number = field;
-    if (read_digits(text, strlen(text), row->most, number) && *number >= row->least)
+    if (digits_read(text, strlen(text), row->most, number) && *number >= row->least)
         return true;
     char out[SHOWN_BYTES];
     return refuse(why, "must be a whole number from %" PRId64 " to %" PRId64 ", not %s", row->least,
@@ -214,14 +197,14 @@ static bool parse_age(const struct row *row, const char *text, void *field, char
     static const struct {
         const char *suffix;
         int64_t ms;
-    } units[] = {{"ms", 1},          {"s", 1000},   {"m", 60 * 1000},
-                 {"h", 3600 * 1000}, {"d", DAY_MS}, {"", 1000}};
+    } units[] = {{"ms", 1},     {"s", SECOND_MS}, {"m", 60 * SECOND_MS}, {"h", 3600 * SECOND_MS},
+                 {"d", DAY_MS}, {"", SECOND_MS}};
     int64_t *age_ms = field, count;
     size_t digits = strspn(text, "0123456789");
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcmp(text + digits, units[i].suffix) != 0)
             continue;
-        if (!read_digits(text, digits, row->most / units[i].ms, &count))
+        if (!digits_read(text, digits, row->most / units[i].ms, &count))
             break;
         *age_ms = count * units[i].ms;
         if (*age_ms >= row->least)
@@ -261,49 +244,12 @@ static bool parse_format(const struct row *row, const char *text, void *field, c
 
 /* ---- Addresses ---- */
 
-/* What is wrong with a host that stands outside brackets; NULL: nothing. Digits and dots alone must
- * be an IPv4 address, so that no resolver makes something surprising of "127.1". */
-static const char *check_host(const char *host)
-{
-    struct in_addr ignored;
-    if (strspn(host, "0123456789.") == strlen(host))
-        return inet_pton(AF_INET, host, &ignored) == 1 ? NULL : "the host is not an IPv4 address";
-    for (const char *at = host; *at; at++)
-        if (!isalnum((unsigned char)*at) && !strchr(".-_", *at))
-            return strchr(host, ':') ? "an IPv6 address needs [brackets]" : "the host is malformed";
-    return NULL;
-}
-
-/* Takes "host:port", "[v6]:port" or ":port" apart. Returns what is wrong; NULL: nothing. */
-static const char *split_address(const char *text, char host[HOST_BYTES], int64_t *port)
-{
-    const char *colon = strrchr(text, ':');
-    if (!colon || strchr(colon, ']'))
-        return "the port is missing";
-    if (!read_digits(colon + 1, strlen(colon + 1), 65535, port))
-        return "the port is not a number from 0 to 65535";
-    size_t length = (size_t)(colon - text);
-    bool bracketed = length >= 2 && text[0] == '[' && text[length - 1] == ']';
-    if (bracketed) {
-        text++;
-        length -= 2;
-    }
-    if (length >= HOST_BYTES)
-        return "the host is too long";
-    memcpy(host, text, length);
-    host[length] = '\0';
-    struct in6_addr ignored;
-    if (bracketed)
-        return inet_pton(AF_INET6, host, &ignored) == 1 ? NULL : "the host is not an IPv6 address";
-    return length == 0 ? NULL : check_host(host);
-}
-
 static bool parse_listen(const struct row *row, const char *text, void *field, char why[WHY_BYTES])
 {
-    char host[HOST_BYTES], out[SHOWN_BYTES];
-    int64_t port;
+    char host[ADDRESS_HOST_BYTES], out[SHOWN_BYTES];
+    int port;
     (void)row;
-    const char *wrong = split_address(text, host, &port);
+    const char *wrong = address_split(text, host, &port);
     if (wrong)
         return refuse(why, "must be HOST:PORT, [IPV6]:PORT or :PORT, not %s: %s", shown(text, out),
                       wrong);
@@ -311,97 +257,12 @@ static bool parse_listen(const struct row *row, const char *text, void *field, c
     return true;
 }
 
-/* Whether only this machine can reach a --listen address that parse_listen took. */
-static bool is_loopback(const char *listen)
-{
-    char host[HOST_BYTES];
-    int64_t port;
-    split_address(listen, host, &port);
-    struct in_addr v4;
-    if (inet_pton(AF_INET, host, &v4) == 1)
-        return ntohl(v4.s_addr) >> 24 == 127;
-    struct in6_addr v6;
-    if (inet_pton(AF_INET6, host, &v6) == 1)
-        return memcmp(&v6, &in6addr_loopback, sizeof v6) == 0;
-    return strcasecmp(host, "localhost") == 0;
-}
-
-/* ---- The Redis URL: its form only; redis_link.c takes it apart ---- */
-
-static const char *check_credentials(const char *text, size_t length)
-{
-    const char *colon = memchr(text, ':', length);
-    if (!colon || colon + 1 == text + length)
-        return "what stands before the @ is not user:password";
-    for (size_t i = 0; i < length; i++) {
-        unsigned char byte = (unsigned char)text[i];
-        if (byte <= ' ' || byte == 0x7f || byte == '@')
-            return "a character of user or password must be percent-encoded";
-        if (byte != '%')
-            continue;
-        if (length - i < 3 || !isxdigit((unsigned char)text[i + 1]) ||
-            !isxdigit((unsigned char)text[i + 2]) || memcmp(text + i, "%00", 3) == 0)
-            return "a % of user or password is not followed by two hex digits (a % itself is %25)";
-    }
-    return NULL;
-}
-
-static const char *check_redis_tcp(const char *rest)
-{
-    size_t length = strcspn(rest, "/?#");
-    const char *at_sign = memrchr(rest, '@', length);
-    const char *address = at_sign ? at_sign + 1 : rest;
-    const char *wrong = at_sign ? check_credentials(rest, (size_t)(at_sign - rest)) : NULL;
-    if (wrong)
-        return wrong;
-    char copy[HOST_BYTES + 8], host[HOST_BYTES];
-    size_t address_bytes = length - (size_t)(address - rest);
-    if (address_bytes >= sizeof copy)
-        return "the host is too long";
-    memcpy(copy, address, address_bytes);
-    copy[address_bytes] = '\0';
-    int64_t port, database;
-    wrong = split_address(copy, host, &port);
-    if (wrong)
-        return wrong;
-    if (*host == '\0' || port == 0)
-        return *host ? "the port is 0" : "the host is missing";
-    const char *tail = rest + length;
-    if (*tail == '\0')
-        return NULL;
-    return *tail == '/' && read_digits(tail + 1, strlen(tail + 1), INT32_MAX, &database)
-               ? NULL
-               : "what follows the port is not /N, the number of a database";
-}
-
-static const char *check_redis_unix(const char *path)
-{
-    size_t length = strcspn(path, "?");
-    if (path[0] != '/' || length < 2)
-        return "the path is not absolute";
-    if (length >= SOCKET_BYTES)
-        return "the path is longer than 107 bytes, which no unix socket can have";
-    const char *query = path + length;
-    int64_t database;
-    if (*query == '\0')
-        return NULL;
-    return strncmp(query, "?db=", 4) == 0 &&
-                   read_digits(query + 4, strlen(query + 4), INT32_MAX, &database)
-               ? NULL
-               : "what follows the path is not ?db=N";
-}
-
+/* Its form only; redis_link.c takes it apart once more. */
 static bool parse_redis(const struct row *row, const char *text, void *field, char why[WHY_BYTES])
 {
+    struct redis_url url;
     (void)row;
-    const char *wrong;
-    if (strncmp(text, "redis://", 8) == 0)
-        wrong = check_redis_tcp(text + 8);
-    else if (strncmp(text, "unix://", 7) == 0)
-        wrong = check_redis_unix(text + 7);
-    else
-        wrong = strncmp(text, "rediss://", 9) == 0 ? "TLS is not supported"
-                                                   : "it begins with neither scheme";
+    const char *wrong = redis_url_parse(text, &url);
     if (wrong)
         return refuse(why,
                       "must be redis://[user:password@]host:port[/db] or "
@@ -448,8 +309,10 @@ static void print_help(void)
         }
     }
     printf("\n  %-27s print this and exit\n  %-27s print the versions and exit\n\n"
-           "Exit codes: 0 done, 64 wrong usage, 69 unavailable (another gateway serves the data\n"
-           "directory, no redis-server), 78 the Redis database belongs to another store.\n",
+           "Exit codes: 0 done, 64 wrong usage, 65 the store cannot be used, 69 unavailable\n"
+           "(another gateway serves the data directory, the address is in use, no redis-server),\n"
+           "73 no data directory, 74 an I/O error of the store, 78 the Redis database belongs to\n"
+           "another store.\n",
            "--help", "--version");
 }
 
@@ -578,7 +441,7 @@ enum config_action config_read(struct config *config, int argc, char **argv, int
     for (size_t i = 0; i < ROW_COUNT; i++)
         if (set_row(config, &arguments, &rows[i], exit_code) == CONFIG_EXIT)
             return CONFIG_EXIT;
-    if (!is_loopback(config->listen) && !config->insecure) {
+    if (!address_is_loopback(config->listen) && !config->insecure) {
         char variable[ENV_BYTES], out[SHOWN_BYTES];
         return usage_error(exit_code,
                            "%s %s is not loopback, and requests are not authenticated: "

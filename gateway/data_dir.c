@@ -43,7 +43,7 @@ static int lock(int fd)
             return 0;
         if (errno != EWOULDBLOCK && errno != EINTR)
             return -1;
-        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_MS * 1000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_MS * 1000000L}, NULL);
     }
     errno = EWOULDBLOCK;
     return -1;

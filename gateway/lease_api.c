@@ -327,15 +327,24 @@ void api_lease_get(struct request *request)
 
 /* ---- GET /leases ---------------------------------------------------------------------------- */
 
-/* A list of live leases goes by (resource, token): "<resource id>.<token>". */
+/* A list of live leases goes by (resource, token): the cursor is "<resource id>.<token>". */
+static bool parse_cursor(const char *cursor, struct store_scan *scan)
+{
+    char *end;
+    if (strlen(cursor) > 36 || strspn(cursor, "0123456789.") != strlen(cursor))
+        return false;
+    scan->after_id = strtoll(cursor, &end, 10);
+    if (end == cursor || *end != '.')
+        return false;
+    cursor = end + 1;
+    scan->after_number = strtoll(cursor, &end, 10);
+    return end != cursor && *end == '\0';
+}
+
 static bool read_cursor(struct request *request, struct store_scan *scan)
 {
     const char *cursor = request_query(request, "cursor");
-    int length = 0;
-    if (!cursor || (strlen(cursor) < 32 && strspn(cursor, "0123456789.") == strlen(cursor) &&
-                    sscanf(cursor, "%" SCNd64 ".%" SCNd64 "%n", &scan->after_id,
-                           &scan->after_number, &length) == 2 &&
-                    cursor[length] == '\0'))
+    if (!cursor || parse_cursor(cursor, scan))
         return true;
     query_refuse(request, "cursor", "This is not a cursor that a list has given.");
     return false;

@@ -14,41 +14,27 @@
  * in the order of the commands, so whoever is in a holder set that we read was answered before, and
  * is on that list, or live in the store, or an orphan.
  *
- * Removals from Redis (undo, orphans, releases) name one (token, secret) pair, so they can never
- * hit another lease, and may be repeated. Where Redis is away they wait; one that is lost all the
- * same leaves an orphan, which the next acquire removes. */
+ * What has to leave Redis (undo, orphans, releases) goes through removals.h. */
 #include "gateway/leases.h"
 
 #include "gateway/clock.h"
 #include "gateway/lease_id.h"
 #include "gateway/log.h"
 #include "gateway/redis_link.h"
+#include "gateway/removals.h"
 #include "gateway/scripts.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
-enum {
-    GRANT_TRIES = 3,
-    REMOVALS_MAX = 100000 /* waiting for Redis; beyond, orphans do */
-};
-
-/* A pair to be taken out of Redis. */
-struct removal {
-    STAILQ_ENTRY(removal) entry;
-    struct leases *leases;
-    struct lease_pair pair;
-    char resource[];
-};
+enum { GRANT_TRIES = 3 };
 
 struct leases {
     struct store *store;
     struct redis_link *redis;
+    struct removals *removals;
     struct lease_acquire *granting;
-    STAILQ_HEAD(removal_list, removal) waiting; /* for Redis */
-    size_t removal_count;                       /* waiting and under way */
 };
 
 struct leases *leases_open(struct store *store, struct redis_link *redis)
@@ -58,26 +44,21 @@ struct leases *leases_open(struct store *store, struct redis_link *redis)
         abort();
     leases->store = store;
     leases->redis = redis;
-    STAILQ_INIT(&leases->waiting);
+    leases->removals = removals_open(redis, store_uuid(store));
     return leases;
-}
-
-static void removal_free(struct removal *removal)
-{
-    removal->leases->removal_count--;
-    free(removal);
 }
 
 void leases_close(struct leases *leases)
 {
     if (!leases)
         return;
-    while (!STAILQ_EMPTY(&leases->waiting)) {
-        struct removal *removal = STAILQ_FIRST(&leases->waiting);
-        STAILQ_REMOVE_HEAD(&leases->waiting, entry);
-        removal_free(removal);
-    }
+    removals_close(leases->removals);
     free(leases);
+}
+
+void leases_redis_ready(struct leases *leases)
+{
+    removals_send(leases->removals);
 }
 
 /* What is left of a TTL that began at `started_boot_ms`, rounded down: the clock is read as if its
@@ -85,55 +66,6 @@ void leases_close(struct leases *leases)
 static int64_t time_left_ms(int64_t ttl_ms, int64_t started_boot_ms)
 {
     return ttl_ms - (clock_boot_ms() + 1 - started_boot_ms);
-}
-
-/* ---- Removals from Redis -------------------------------------------------------------------- */
-
-static void on_removed(void *arg, const struct script_answer *answer)
-{
-    struct removal *removal = arg;
-    struct leases *leases = removal->leases;
-    bool again = answer->status == FG_REDIS_UNAVAILABLE || answer->status == FG_OVERLOADED;
-    if (again && leases->removal_count <= REMOVALS_MAX)
-        STAILQ_INSERT_TAIL(&leases->waiting, removal, entry);
-    else
-        removal_free(removal);
-}
-
-static void send_removal(struct removal *removal)
-{
-    struct leases *leases = removal->leases;
-    script_release(leases->redis, store_uuid(leases->store), removal->resource, &removal->pair,
-                   on_removed, removal);
-}
-
-static void remove_pair(struct leases *leases, const char *resource, const struct lease_pair *pair)
-{
-    size_t bytes = strlen(resource) + 1;
-    struct removal *removal = malloc(sizeof *removal + bytes);
-    if (!removal)
-        abort();
-    removal->leases = leases;
-    removal->pair = *pair;
-    memcpy(removal->resource, resource, bytes);
-    leases->removal_count++;
-    send_removal(removal);
-}
-
-void leases_redis_ready(struct leases *leases)
-{
-    struct removal_list list = STAILQ_HEAD_INITIALIZER(list);
-    STAILQ_CONCAT(&list, &leases->waiting);
-    while (!STAILQ_EMPTY(&list)) {
-        struct removal *removal = STAILQ_FIRST(&list);
-        STAILQ_REMOVE_HEAD(&list, entry);
-        send_removal(removal);
-    }
-}
-
-size_t leases_removals(const struct leases *leases)
-{
-    return leases->removal_count;
 }
 
 static struct lease_pair pair_of(const struct lease_key *key)
@@ -205,7 +137,7 @@ static bool sort_holders(struct lease_acquire *acquire, const struct script_answ
             add_holder(acquire, holder, NULL, answer->now_ms);
         } else {
             orphans = true;
-            remove_pair(leases, acquire->resource, &holder->pair);
+            removals_add(leases->removals, acquire->resource, &holder->pair);
         }
     }
     return orphans;
@@ -250,7 +182,7 @@ static void on_ended(struct store_op *op)
 {
     struct lease_acquire *acquire = op->arg;
     struct lease_pair pair = pair_of(&acquire->lease.row.key);
-    remove_pair(acquire->leases, acquire->resource, &pair);
+    removals_add(acquire->leases->removals, acquire->resource, &pair);
     finish(acquire, FG_EXPIRED_WHILE_GRANTING);
 }
 
@@ -297,7 +229,7 @@ static void on_fenced(struct store_op *op)
     struct lease_acquire *acquire = op->arg;
     granting_remove(acquire);
     if (op->status != FG_OK) {
-        remove_pair(acquire->leases, acquire->resource, &op->grant.pair);
+        removals_add(acquire->leases->removals, acquire->resource, &op->grant.pair);
         if (op->status == FG_GRANT_CONTENDED)
             try_again(acquire, FG_GRANT_CONTENDED);
         else
@@ -445,7 +377,7 @@ static void on_renewed(void *arg, const struct script_answer *answer)
             renew->status = ended_status(renew->lease.row.state);
         if (answer->restored && !live) {
             struct lease_pair pair = pair_of(&renew->key);
-            remove_pair(renew->leases, renew->lease.row.resource, &pair);
+            removals_add(renew->leases->removals, renew->lease.row.resource, &pair);
         }
     }
     if (renew->status == FG_OK) {
@@ -485,7 +417,7 @@ static void on_released(struct store_op *op)
     release->status = op->status;
     if (op->status == FG_OK) {
         struct lease_pair pair = pair_of(&release->key);
-        remove_pair(release->leases, op->release.row.resource, &pair);
+        removals_add(release->leases->removals, op->release.row.resource, &pair);
     }
     release->done(release);
 }

@@ -45,9 +45,6 @@ void leases_close(struct leases *leases);
 /* The link has come up: removals from Redis that were waiting for it are sent. */
 void leases_redis_ready(struct leases *leases);
 
-/* Removals from Redis that still wait, or are under way. */
-size_t leases_removals(const struct leases *leases);
-
 /* ---- Acquire -------------------------------------------------------------------------------- */
 
 /* FG_OK: granted, and durable. FG_LEASE_HELD, FG_LIMIT_MISMATCH; FG_REDIS_UNAVAILABLE,

@@ -1,6 +1,8 @@
 /* listener.c - resolving, binding, listening (listener.h). */
 #include "gateway/listener.h"
 
+#include "gateway/address.h"
+
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -9,32 +11,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BACKLOG = 1024, HOST_BYTES = 256, PORT_BYTES = 16 };
-
-/* "[::1]:80" and "127.0.0.1:80" apart; an empty host means all addresses. */
-static int split(const char *listen, char host[HOST_BYTES], char port[PORT_BYTES])
-{
-    const char *colon = strrchr(listen, ':');
-    if (!colon || strlen(colon + 1) >= PORT_BYTES)
-        return -1;
-    size_t bytes = (size_t)(colon - listen);
-    if (bytes >= 2 && listen[0] == '[' && colon[-1] == ']') {
-        listen++;
-        bytes -= 2;
-    }
-    if (bytes >= HOST_BYTES)
-        return -1;
-    memcpy(host, listen, bytes);
-    host[bytes] = '\0';
-    snprintf(port, PORT_BYTES, "%s", colon + 1);
-    return 0;
-}
+enum { BACKLOG = 1024, PORT_BYTES = 16 };
 
 static void write_url(int fd, char *url, size_t url_bytes)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t bytes = sizeof address;
-    char host[HOST_BYTES], port[PORT_BYTES];
+    char host[ADDRESS_HOST_BYTES], port[PORT_BYTES];
     getsockname(fd, (struct sockaddr *)&address, &bytes);
     getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
                 NI_NUMERICHOST | NI_NUMERICSERV);
@@ -59,13 +42,16 @@ static int try_address(const struct addrinfo *address)
 
 int listener_open(const char *listen, char *url, size_t url_bytes, char *why, size_t why_bytes)
 {
-    char host[HOST_BYTES], port[PORT_BYTES];
+    char host[ADDRESS_HOST_BYTES], port[PORT_BYTES];
+    int number;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *addresses;
-    if (split(listen, host, port) != 0) {
-        snprintf(why, why_bytes, "cannot understand the address %s", listen);
+    const char *fault = address_split(listen, host, &number);
+    if (fault) {
+        snprintf(why, why_bytes, "cannot understand the address %s: %s", listen, fault);
         return -1;
     }
+    snprintf(port, sizeof port, "%d", number);
     int rc = getaddrinfo(host[0] ? host : NULL, port, &hints, &addresses);
     if (rc != 0) {
         snprintf(why, why_bytes, "cannot resolve %s: %s", listen, gai_strerror(rc));

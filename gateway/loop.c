@@ -222,7 +222,7 @@ static void answer_the_rest(struct loop *loop)
         ev_run(loop->ev, EVRUN_NOWAIT);
         if (store_in_flight(loop->store) == 0 && drained(loop))
             return;
-        nanosleep(&(struct timespec){.tv_nsec = FLUSH_PAUSE_MS * 1000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = FLUSH_PAUSE_MS * 1000000L}, NULL);
     }
 }
 

@@ -30,7 +30,7 @@ static void fit_descriptors(struct config *config)
     if (limit.rlim_cur >= wanted)
         return;
     config->max_connections =
-        limit.rlim_cur > 2 * SPARE_DESCRIPTORS ? (int64_t)limit.rlim_cur - SPARE_DESCRIPTORS : 16;
+        limit.rlim_cur > 2UL * SPARE_DESCRIPTORS ? (int64_t)limit.rlim_cur - SPARE_DESCRIPTORS : 16;
     log_warn("fewer connections than asked for: the limit on open files is low",
              LOG_INT("max_connections", config->max_connections),
              LOG_INT("open_files", (int64_t)limit.rlim_cur));

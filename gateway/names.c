@@ -76,7 +76,7 @@ const char *name_fault(const char *name)
     return NULL;
 }
 
-static int hex_digit(char c)
+int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';

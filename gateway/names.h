@@ -16,6 +16,9 @@ const char *name_fault(const char *name);
 /* Whether `text` is valid UTF-8: shortest forms only, no surrogates, at most U+10FFFF. */
 bool utf8_valid(const char *text, size_t bytes);
 
+/* The value of a hexadecimal digit in either case, -1 for anything else. */
+int hex_digit(char c);
+
 /* Decodes %XX once, from `from` (`bytes` long) into `to` (room for bytes + 1), and ends it with a
  * NUL. False: a bad escape, or %00, which no C string can hold. */
 bool percent_decode(const char *from, size_t bytes, char *to);

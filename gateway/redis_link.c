@@ -12,7 +12,7 @@
 
 #include "gateway/clock.h"
 #include "gateway/log.h"
-#include "gateway/names.h"
+#include "gateway/redis_url.h"
 
 #include <assert.h>
 #include <ev.h>
@@ -29,9 +29,7 @@ enum {
     IN_FLIGHT_MAX = 20000,
     BACKOFF_FIRST_MS = 20,
     BACKOFF_MAX_MS = 1000,
-    HEARTBEAT_MS = 1000,
-    HOST_BYTES = 256,
-    SECRET_BYTES = 256
+    HEARTBEAT_MS = 1000
 };
 
 extern const char embedded_acquire_lua[], embedded_renew_lua[], embedded_release_lua[],
@@ -59,19 +57,10 @@ struct command {
 
 TAILQ_HEAD(command_list, command);
 
-struct target {
-    char host[HOST_BYTES]; /* empty: a unix socket */
-    int port;
-    char path[HOST_BYTES];
-    char user[SECRET_BYTES];
-    char password[SECRET_BYTES];
-    char db[8]; /* empty: 0 */
-};
-
 struct redis_link {
     struct ev_loop *loop;
     struct redis_link_options options;
-    struct target target;
+    struct redis_url target;    /* unless options.socket_path names it */
     redisAsyncContext *context; /* NULL: none, or being given up */
     enum redis_link_state state;
     int failures;
@@ -88,74 +77,6 @@ struct redis_link {
     ev_timer heartbeat;
     char last_error[64]; /* logged already */
 };
-
-/* ---- URL ------------------------------------------------------------------------------------ */
-
-static bool decode_into(char *to, size_t to_bytes, const char *from, size_t from_bytes)
-{
-    return from_bytes < to_bytes && percent_decode(from, from_bytes, to);
-}
-
-static bool parse_db(struct target *target, const char *text)
-{
-    size_t digits = strspn(text, "0123456789");
-    if (digits == 0 || digits >= sizeof target->db || text[digits] != '\0')
-        return false;
-    memcpy(target->db, text, digits + 1);
-    return true;
-}
-
-static bool parse_unix(struct target *target, const char *rest)
-{
-    const char *query = strchr(rest, '?');
-    size_t length = query ? (size_t)(query - rest) : strlen(rest);
-    if (query && (strncmp(query, "?db=", 4) != 0 || !parse_db(target, query + 4)))
-        return false;
-    return rest[0] == '/' && decode_into(target->path, sizeof target->path, rest, length);
-}
-
-static bool parse_credentials(struct target *target, const char *from, size_t length)
-{
-    const char *colon = memchr(from, ':', length);
-    if (!colon)
-        return false;
-    size_t user_length = (size_t)(colon - from);
-    return decode_into(target->user, sizeof target->user, from, user_length) &&
-           decode_into(target->password, sizeof target->password, colon + 1,
-                       length - user_length - 1);
-}
-
-static bool parse_tcp(struct target *target, const char *rest)
-{
-    const char *at = strrchr(rest, '@');
-    if (at && !parse_credentials(target, rest, (size_t)(at - rest)))
-        return false;
-    if (at)
-        rest = at + 1;
-    size_t length = strcspn(rest, "/");
-    if (rest[length] == '/' && rest[length + 1] != '\0' && !parse_db(target, rest + length + 1))
-        return false;
-    const char *colon = memrchr(rest, ':', length);
-    const char *host = rest;
-    size_t host_length = colon ? (size_t)(colon - rest) : length;
-    if (host_length >= 2 && host[0] == '[' && host[host_length - 1] == ']') {
-        host++;
-        host_length -= 2;
-    }
-    target->port = colon ? atoi(colon + 1) : 6379;
-    return host_length > 0 && target->port > 0 && target->port < 65536 &&
-           decode_into(target->host, sizeof target->host, host, host_length);
-}
-
-static bool parse_url(struct target *target, const char *url)
-{
-    static const char tcp[] = "redis://", local[] = "unix://";
-    if (strncmp(url, tcp, sizeof tcp - 1) == 0)
-        return parse_tcp(target, url + sizeof tcp - 1);
-    if (strncmp(url, local, sizeof local - 1) == 0)
-        return parse_unix(target, url + sizeof local - 1);
-    return false;
-}
 
 /* ---- Commands ------------------------------------------------------------------------------- */
 
@@ -213,7 +134,7 @@ static void answer(struct command *command, enum fg_status status, const redisRe
     free(command);
 }
 
-static void on_reply(redisAsyncContext *context, void *reply, void *command);
+static void on_reply(redisAsyncContext *context, void *raw, void *data);
 
 static bool send_command(struct redis_link *link, struct command *command)
 {
@@ -433,14 +354,16 @@ static void load_scripts(struct redis_link *link)
 
 static void speak_first(struct redis_link *link)
 {
-    const struct target *to = &link->target;
+    const struct redis_url *to = &link->target;
     if (to->password[0]) {
         const char *with_user[] = {"AUTH", to->user, to->password};
         const char *without[] = {"AUTH", to->password};
         submit_plain(link, on_first_words, to->user[0] ? with_user : without, to->user[0] ? 3 : 2);
     }
-    if (to->db[0]) {
-        const char *arguments[] = {"SELECT", to->db};
+    if (to->database != 0) {
+        char database[16];
+        snprintf(database, sizeof database, "%d", to->database);
+        const char *arguments[] = {"SELECT", database};
         submit_plain(link, on_first_words, arguments, 2);
     }
     load_scripts(link);
@@ -493,7 +416,7 @@ static void on_disconnect(const redisAsyncContext *context, int status)
 
 static redisAsyncContext *connect_target(const struct redis_link *link)
 {
-    const struct target *to = &link->target;
+    const struct redis_url *to = &link->target;
     if (link->options.socket_path)
         return redisAsyncConnectUnix(link->options.socket_path);
     if (to->host[0])
@@ -541,8 +464,9 @@ struct redis_link *redis_link_open(struct ev_loop *loop, const struct redis_link
     link->adopt = options->adopt;
     link->backoff_ms = BACKOFF_FIRST_MS;
     TAILQ_INIT(&link->commands);
-    if (!options->socket_path && !parse_url(&link->target, options->url)) {
-        snprintf(why, why_bytes, "cannot understand the Redis URL");
+    const char *fault = options->socket_path ? NULL : redis_url_parse(options->url, &link->target);
+    if (fault) {
+        snprintf(why, why_bytes, "cannot understand the Redis URL: %s", fault);
         free(link);
         return NULL;
     }

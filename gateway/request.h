@@ -1,14 +1,14 @@
 /* request.h - one HTTP request, from its headers to its answer.
  *
  *     libmicrohttpd                                         on the loop thread, all of it
- *       headers ──► server.c  request_begin()   checks headers (headers.c), routes (router.c)
- *       body    ──► server.c  request_body()    gathered, counted
- *       end     ──► server.c  request_run()     the route's handler, once
+ *       headers ──► request_check()   headers (headers.c), route (router.c), length, token
+ *       body    ──► request_gather()
+ *       end     ──► server.c          the route's handler, once
  *                     │ handler has answered: reply_*() set `response`    → queued at once
  *                     └ handler waits for Redis or the store              → connection suspended
  *       ...           done() of the service or the store: reply_*()       → connection resumed
  *       again   ──► server.c                                              → queued
- *       sent    ──► server.c  request_end()     frees everything
+ *       sent    ──► request_free()
  *
  * A handler never blocks and answers exactly once, at once or later. What it allocates in
  * request->arena lives until the answer has been sent. Loop thread only. */
@@ -40,10 +40,12 @@ struct request_headers {
     bool has_token;
     int64_t token;
     bool has_lease;
-    struct lease_key lease;    /* resource_id 0: what was sent is no lease id */
-    const char *content_type;  /* NULL: none */
-    const char *if_match;      /* raw; NULL: none */
-    const char *if_none_match; /* raw; NULL: none */
+    struct lease_key lease;           /* resource_id 0: what was sent is no lease id */
+    const char *content_type;         /* NULL: none */
+    const char *if_match;             /* raw; NULL: none */
+    const char *if_none_match;        /* raw; NULL: none */
+    enum version_condition condition; /* of a write, from these two */
+    int64_t condition_version;
     bool expects_continue;
     int64_t content_length; /* -1: none */
 };
@@ -84,6 +86,20 @@ struct request {
     bool suspended;
     int64_t began_boot_ms;
 };
+
+/* A request whose request line and headers have been read. Strings are copied. */
+struct request *request_new(struct loop *loop, struct MHD_Connection *connection,
+                            const char *method, const char *target);
+
+void request_free(struct request *request);
+
+/* The checks before the body, in the contract's order; the first that fails answers. Returns false
+ * where the connection must not be used any more. */
+bool request_check(struct request *request);
+
+/* Takes a piece of the body; what is over --max-body is thrown away, and the request answered.
+ * False: far too much comes, drop the connection. */
+bool request_gather(struct request *request, const char *data, size_t bytes);
 
 /* The value of a query parameter, NULL where it was not sent. */
 const char *request_query(const struct request *request, const char *name);

@@ -1,7 +1,7 @@
 /* scripts.c - arguments and answers of the lease scripts (scripts.h, lua/README.md). */
 #include "gateway/scripts.h"
 
-#include "gateway/log.h"
+#include "gateway/names.h"
 #include "storage/arena.h"
 
 #include <hiredis/hiredis.h>
@@ -67,11 +67,8 @@ static bool read_hex(const char *text, uint8_t *out, size_t bytes)
 {
     if (strlen(text) != 2 * bytes || strspn(text, "0123456789abcdef") != 2 * bytes)
         return false;
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned value;
-        sscanf(text + 2 * i, "%2x", &value);
-        out[i] = (uint8_t)value;
-    }
+    for (size_t i = 0; i < bytes; i++)
+        out[i] = (uint8_t)(hex_digit(text[2 * i]) * 16 + hex_digit(text[2 * i + 1]));
     return true;
 }
 

@@ -1,7 +1,7 @@
 /* store_api.c - guarded records: put, get, delete, list. */
 #include "gateway/api.h"
 
-#include "gateway/body.h"
+#include "gateway/conditions.h"
 #include "gateway/loop.h"
 #include "gateway/reply.h"
 
@@ -10,75 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Versions as ETags ---------------------------------------------------------------------- */
-
-enum { ETAG_BYTES = 32 };
-
 static void etag_header(struct request *request, int64_t version)
 {
     char etag[ETAG_BYTES];
-    snprintf(etag, sizeof etag, "\"v%" PRId64 "\"", version);
-    request_header(request, "ETag", etag);
-}
-
-/* Reads "v<n>", quotes included, from the start of `text`; returns what is behind it or NULL. */
-static const char *read_etag(const char *text, int64_t *version)
-{
-    if (strncmp(text, "\"v", 2) != 0)
-        return NULL;
-    const char *digits = text + 2;
-    size_t count = strspn(digits, "0123456789");
-    if (count == 0 || count > 18 || digits[0] == '0' || digits[count] != '"')
-        return NULL;
-    *version = strtoll(digits, NULL, 10);
-    return digits + count + 1;
-}
-
-static bool refuse_condition(struct request *request, const char *detail)
-{
-    reply_problem(request, FG_BAD_HEADER, NULL, "%s", detail);
-    return false;
-}
-
-/* The condition of a write. False: the request has been answered. */
-static bool read_condition(struct request *request, struct store_write *write)
-{
-    const char *if_match = request->headers.if_match;
-    const char *if_none_match = request->headers.if_none_match;
-    if (if_match && if_none_match)
-        return refuse_condition(request, "If-Match and If-None-Match exclude each other.");
-    if (if_none_match) {
-        write->condition = VERSION_ABSENT;
-        return strcmp(if_none_match, "*") == 0 ||
-               refuse_condition(request, "If-None-Match on a write can only be *.");
-    }
-    if (!if_match)
-        return true;
-    if (strcmp(if_match, "*") == 0) {
-        write->condition = VERSION_EXISTS;
-        return true;
-    }
-    write->condition = VERSION_EQUALS;
-    const char *end = read_etag(if_match, &write->condition_version);
-    return (end && *end == '\0') ||
-           refuse_condition(request, "If-Match is one ETag, as \"v3\", or *.");
-}
-
-/* Whether If-None-Match of a read names this version: weak comparison, lists, *. */
-static bool none_match_names(const char *list, int64_t version)
-{
-    while (*list) {
-        int64_t named;
-        list += strspn(list, " \t,");
-        if (*list == '*')
-            return true;
-        if (strncmp(list, "W/", 2) == 0)
-            list += 2;
-        if (read_etag(list, &named) && named == version)
-            return true;
-        list += strcspn(list, ",");
-    }
-    return false;
+    request_header(request, "ETag", etag_write(version, etag));
 }
 
 /* ---- PUT and DELETE ------------------------------------------------------------------------- */
@@ -159,14 +94,15 @@ static void submit_write(struct request *request, enum store_op_kind kind)
         .token = headers->token,
         .lease_shown = headers->has_lease,
         .lease = headers->lease,
+        .condition = headers->condition,
+        .condition_version = headers->condition_version,
         .content_type = headers->content_type ? headers->content_type : "application/octet-stream",
         .value = request->body,
         .value_bytes = request->body_bytes,
     };
     op->done = on_written;
     op->arg = request;
-    if (read_condition(request, &op->write))
-        store_submit(request->loop->store, op);
+    store_submit(request->loop->store, op);
 }
 
 void api_record_put(struct request *request)

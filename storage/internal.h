@@ -90,8 +90,8 @@ struct store_op *op_queue_take(struct op_queue *queue);
 void store_hand_back(struct store *store, struct store_op *list);
 
 /* writer.c, scans.c: the threads. */
-void *writer_main(void *store);
-void *scanner_main(void *store);
+void *writer_main(void *arg);
+void *scanner_main(void *arg);
 
 /* grants.c, records.c: one op inside its savepoint. The status is the refusal; a failure of SQLite
  * is in w->db.status. */

@@ -141,7 +141,7 @@ struct store_options {
 /* Opens or creates the store and starts its threads. FG_OK, or FG_STORE_UNAVAILABLE with one line
  * in `why`: not a fencegate store, damaged, newer than this program, or not accessible. An existing
  * file is never replaced. The caller holds the data directory's lock. */
-enum fg_status store_open(struct store **store, const struct store_options *options, char *why,
+enum fg_status store_open(struct store **out, const struct store_options *options, char *why,
                           size_t why_bytes);
 
 /* Finishes what was submitted (done callbacks included), checkpoints, closes, frees. */
