@@ -149,7 +149,7 @@ $(BUILD)/sources: FORCE
 -include $(OBJECTS:.o=.d)
 
 # How tests and scenarios find the program.
-USE_BINARY = FENCEGATE_BIN=$(abspath $(BINARY)) GATEWAY=$(abspath $(BINARY))
+USE_BINARY = FENCEGATE_BIN='$(CURDIR)/$(BINARY)' GATEWAY='$(CURDIR)/$(BINARY)'
 
 # ---- Run -----------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ demo: build ## a paused worker charges a card twice, and with the fence once
 # Longest first, so that no core idles at the end. check_exchanges.py validates what the API tests
 # exchanged with the gateway, so it runs when they are through.
 CHECKS   := $(sort $(wildcard tests/contract/check_docs.py tests/contract/check_readme.*))
-EXCHANGES = $(abspath $(BUILD))/exchanges.jsonl
+EXCHANGES = $(BUILD)/exchanges.jsonl
 AFTER     = $(patsubst %,--after '$(PYTHON) % --quiet $(EXCHANGES)', \
 	$(wildcard tests/contract/check_exchanges.py))
 BY_SPEED := $(filter $(BUILD)/tests/api/%,$(TESTS)) $(SCENARIOS) \
@@ -196,7 +196,7 @@ coverage: ## lines of gateway/ and storage/ that the tests run
 	@rm -rf build/coverage/obj
 	@$(MAKE) test COVERAGE=1 || true
 	@cd build/coverage/obj && find gateway storage -name '*.gcda' | sort | \
-	    xargs gcov -r -n -s $(CURDIR) 2>/dev/null | \
+	    xargs gcov -r -n -s '$(CURDIR)' 2>/dev/null | \
 	    awk '/^File .(gateway|storage)/ { file = $$2 } /^Lines/ && file { print $$0 "  " file; file = "" }'
 
 # ---- Lint ----------------------------------------------------------------------------------------

@@ -1,0 +1,308 @@
+"""check_exchanges.py [--quiet] FILE... - were the answers that the tests saw the documented ones?
+
+Each FILE has one exchange a line, as the API tests record them (FENCEGATE_EXCHANGES):
+
+    {"method":"POST","target":"/leases","request_headers":{},"request_body":"{...}",
+     "status":201,"headers":{"Content-Type":"application/json"},"body":"{...}"}
+
+A body that is not UTF-8 is {"base64":"..."}. Each is held against openapi.yaml: is the status
+documented for the operation, with this content type, these headers and such a body? Refusals are
+also held against gateway/errors.def. A request that was accepted must be a documented one, too.
+What no operation takes (unknown path or method, broken framing) is held against
+x-unrouted-responses.
+
+At the end: which documented answers were seen, and which no test has provoked (for information);
+--quiet leaves that out. The last line is "N passed, M failed".
+"""
+import base64
+import binascii
+import collections
+import json
+import re
+import sys
+import urllib.parse
+
+import contract
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+NO_BODY = {"204", "304"}
+
+
+def body_bytes(body):
+    if isinstance(body, dict):
+        return base64.b64decode(body["base64"], validate=True)
+    return body.encode()
+
+
+def without_doubles(pairs):
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"a name stands twice among {names}")
+    return dict(pairs)
+
+
+def no_constant(name):
+    raise ValueError(f"{name} is not JSON")
+
+
+def parsed_json(text):
+    return json.loads(text, object_pairs_hook=without_doubles, parse_constant=no_constant)
+
+
+def header_value(text, schema):
+    """A header's text as the type that its schema wants."""
+    types = {schema.get("type")} | {part.get("type") for part in schema.get("allOf", [])}
+    is_number = "integer" in types and re.fullmatch(r"0|[1-9][0-9]{0,15}", text)
+    return int(text) if is_number else text
+
+
+class Exchange:
+    """One line of a file."""
+
+    def __init__(self, line):
+        raw = parsed_json(line)
+        self.method, self.target = raw["method"], raw["target"]
+        self.status = str(raw["status"])
+        self.request_headers = {name.lower(): value
+                                for name, value in raw["request_headers"].items()}
+        self.headers = {name.lower(): value for name, value in raw["headers"].items()}
+        self.request_body = body_bytes(raw["request_body"])
+        self.body = body_bytes(raw["body"])
+        self.path, _, self.query = self.target.partition("?")
+        self.media = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.seen_code = None  # of a refusal; for the list at the end
+
+    def from_library(self):
+        """Refused by the HTTP library before the gateway's code saw it."""
+        return (self.status in {"400", "413", "414", "431", "500", "501", "505"} and
+                "x-request-id" not in self.headers and self.media in {"", "text/html"} and
+                (not self.body or self.body.lstrip().lower().startswith(b"<html")))
+
+
+class Interface:
+    """openapi.yaml, arranged for looking up what an exchange may look like."""
+
+    def __init__(self, document, errors):
+        self.errors = errors
+        self.operations = {(method, path): operation
+                           for method, path, operation in document.operations()}
+        self.templates = [(self.pattern(path), path)
+                          for path in sorted(document.whole["paths"], key=lambda p: "{" in p)]
+        self.unrouted = document.whole["x-unrouted-responses"]
+        self.header_names = {name.lower() for response in self.all_responses()
+                             for name in response.get("headers", {})}
+        self.validators = {}
+
+    @staticmethod
+    def pattern(path):
+        """Matches raw segments, so that %2F stays inside of one. An empty segment matches, too:
+        the answer to it may be that of the route (400) or that there is none (404)."""
+        return re.compile("/".join("[^/]*" if part.startswith("{") else re.escape(part)
+                                   for part in path.split("/")))
+
+    def all_responses(self):
+        for operation in self.operations.values():
+            yield from operation["responses"].values()
+        yield from self.unrouted.values()
+
+    def template(self, path):
+        for pattern, template in self.templates:
+            if pattern.fullmatch(path):
+                return template
+        return None
+
+    def find(self, exchange):
+        """(name for the list, operation or None, responses by status) for an exchange."""
+        template = self.template(exchange.path)
+        method = "GET" if exchange.method == "HEAD" else exchange.method
+        operation = self.operations.get((method, template))
+        empty_segment = "//" in exchange.path or exchange.path.endswith("/")
+        if not operation or (empty_segment and exchange.status == "404"):
+            return "(no operation)", None, self.unrouted
+        return f"{method} {template}", operation, operation["responses"]
+
+    def complaints(self, schema, value):
+        key = id(schema)
+        if key not in self.validators:
+            self.validators[key] = contract.validator(schema)
+        return contract.complaints(self.validators[key], value)
+
+
+# ---- the answer ----------------------------------------------------------------------------------
+
+def check_headers(interface, exchange, response):
+    problems = []
+    for name, header in response.get("headers", {}).items():
+        text = exchange.headers.get(name.lower())
+        if text is None:
+            if header.get("required"):
+                problems.append(f"the header {name} is missing")
+            continue
+        schema = header["schema"]
+        problems += [f"header {name}: {text!r}: {line}"
+                     for line in interface.complaints(schema, header_value(text, schema))]
+    problems += [f"the header {name} stands nowhere in openapi.yaml" for name in exchange.headers
+                 if name.startswith("x-") and name not in interface.header_names]
+    wanted = exchange.request_headers.get("x-request-id", "")
+    if REQUEST_ID.fullmatch(wanted) and exchange.headers.get("x-request-id") != wanted:
+        problems.append(f"X-Request-Id {wanted!r} did not come back")
+    return problems
+
+
+def documented_media(response, media):
+    content = response.get("content", {})
+    for name in (media, media.partition("/")[0] + "/*", "*/*"):
+        if name in content:
+            return content[name]
+    return None
+
+
+def check_body(interface, exchange, response):
+    if exchange.method == "HEAD" or exchange.status in NO_BODY or "content" not in response:
+        return ["there is a body, but there must be none"] if exchange.body else []
+    media = documented_media(response, exchange.media)
+    if media is None:
+        return [f"the content type {exchange.media!r} is not documented"]
+    if exchange.media not in {"application/json", contract.PROBLEM} or "schema" not in media:
+        return []
+    try:
+        value = parsed_json(exchange.body.decode())
+    except ValueError as error:
+        return [f"the body is not JSON: {error}"]
+    problems = interface.complaints(media["schema"], value)
+    if exchange.media == contract.PROBLEM and not problems:
+        exchange.seen_code = value["code"]
+        problems += check_problem(interface, exchange, value)
+    return problems
+
+
+def check_problem(interface, exchange, value):
+    """What the schema cannot say of a refusal."""
+    row = interface.errors[value["code"]]
+    problems = [f"{name} is {value[name]!r}, errors.def has {row[name]!r}"
+                for name in row if value[name] != row[name]]
+    if str(value["status"]) != exchange.status:
+        problems.append(f"the body says status {value['status']}")
+    wanted = value.get("retry_after_ms")
+    wanted = None if wanted is None else str(-(-wanted // 1000))
+    if exchange.headers.get("retry-after") != wanted:
+        problems.append(f"Retry-After is {exchange.headers.get('retry-after')}, but retry_after_ms "
+                        f"is {value.get('retry_after_ms')}")
+    if "allow" in value:
+        allow = [method.strip() for method in exchange.headers.get("allow", "").split(",")]
+        if sorted(allow) != sorted(value["allow"]):
+            problems.append(f"Allow is {allow}, but the body has {value['allow']}")
+    return problems
+
+
+# ---- the request, where it was accepted ----------------------------------------------------------
+
+def check_request(interface, exchange, operation):
+    in_query = {parameter["name"] for parameter in operation["parameters"]
+                if parameter["in"] == "query"}
+    problems = []
+    for part in filter(None, exchange.query.split("&")):
+        name = urllib.parse.unquote(part.partition("=")[0])
+        if name not in in_query:
+            problems.append(f"the query parameter {name!r} is not documented, but was accepted")
+    for parameter in operation["parameters"]:
+        name, schema = parameter["name"], parameter["schema"]
+        text = exchange.request_headers.get(name.lower())
+        if parameter["in"] != "header":
+            continue
+        if text is not None:
+            problems += [f"accepted with {name} {text!r}: {line}"
+                         for line in interface.complaints(schema, header_value(text, schema))]
+        elif parameter.get("required"):
+            problems.append(f"accepted without the header {name}")
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    if "schema" in schema:
+        try:
+            value = parsed_json(exchange.request_body.decode() or "{}")
+            problems += [f"the body was accepted: {line}"
+                         for line in interface.complaints(schema["schema"], value)]
+        except ValueError as error:
+            problems.append(f"a body that is not JSON was accepted: {error}")
+    return problems
+
+
+def check_exchange(interface, exchange, seen):
+    """Problems of one exchange, as lines. Notes in `seen` what it was an example of."""
+    if exchange.from_library():
+        seen["(refused by the HTTP library)", exchange.status, None] += 1
+        return []
+    name, operation, responses = interface.find(exchange)
+    response = responses.get(exchange.status)
+    if response is None:
+        seen[name, exchange.status, None] += 1
+        return [f"{name} has no documented status {exchange.status}"]
+    problems = check_headers(interface, exchange, response)
+    problems += check_body(interface, exchange, response)
+    if operation and exchange.status < "300":
+        problems += check_request(interface, exchange, operation)
+    seen[name, exchange.status, exchange.seen_code] += 1
+    return problems
+
+
+# ---- files and the list at the end ---------------------------------------------------------------
+
+def check_file(interface, path, tally, seen):
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            where = f"{path}:{number}"
+            try:
+                exchange = Exchange(line)
+            except (ValueError, KeyError, AttributeError, TypeError, binascii.Error) as error:
+                tally.check(where, [f"not an exchange: {error!r}"])
+                continue
+            where += f": {exchange.method} {exchange.target[:100]} -> {exchange.status}"
+            tally.check(where, check_exchange(interface, exchange, seen))
+
+
+def print_coverage(interface, seen):
+    """Every documented answer with how often it was seen, then the ones that never were."""
+    counts, never, codes_seen = collections.Counter(), [], set()
+    for (name, status, code), count in seen.items():
+        counts[name, status] += count
+        codes_seen.add((name, status, code))
+    documented = [(f"{method} {path}", operation["responses"])
+                  for (method, path), operation in interface.operations.items()]
+    documented.append(("(no operation)", interface.unrouted))
+    print("seen  answer")
+    for name, responses in documented:
+        for status, response in responses.items():
+            count = counts.pop((name, status), 0)
+            print(f"{count:4}  {name} {status}")
+            codes = [code for code in contract.response_codes(response)
+                     if (name, status, code) not in codes_seen]
+            if not count:
+                never.append(f"{name} {status}")
+            elif codes:
+                never.append(f"{name} {status} {' '.join(codes)}")
+    for (name, status), count in counts.items():
+        print(f"{count:4}  {name} {status} (not documented)")
+    print("\ndocumented, but provoked by no test (for information):")
+    print("\n".join(f"      {line}" for line in never or ["nothing"]))
+    print()
+
+
+def main(arguments):
+    quiet = "--quiet" in arguments
+    files = [argument for argument in arguments if argument != "--quiet"]
+    if not files:
+        print(__doc__, file=sys.stderr)
+        return 64
+    interface = Interface(contract.Document(), contract.error_table())
+    tally, seen = contract.Tally(), collections.Counter()
+    for path in files:
+        try:
+            check_file(interface, path, tally, seen)
+        except OSError as error:
+            tally.check(path, [str(error)])
+    if not quiet:
+        print_coverage(interface, seen)
+    return tally.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
