@@ -2,6 +2,7 @@
  */
 #include "gateway/headers.h"
 
+#include "gateway/faults.h"
 #include "gateway/lease_id.h"
 
 #include <inttypes.h>
@@ -71,6 +72,8 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
         if (strncasecmp(name, names[i], length) != 0)
             continue;
         if (name[length] == '\0') {
+            if (PLANTED(first_header_wins) && walk->counts[i] > 0)
+                continue;
             walk->values[i] = value ? value : "";
             walk->counts[i]++;
         } else if (i != HEADER_HOST && i != HEADER_EXPECT) {

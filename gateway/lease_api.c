@@ -304,7 +304,7 @@ static void on_watched(struct lease_watch *watch)
 void api_lease_get(struct request *request)
 {
     struct lease_key key;
-    struct lease_successor successor;
+    struct lease_successor successor = {0};
     if (!read_id(request, &key))
         return;
     struct lease_watch *watch = arena_alloc(&request->arena, sizeof *watch);
@@ -316,7 +316,7 @@ void api_lease_get(struct request *request)
     enum fg_status status = store_read_lease(request->loop->store, &key, &request->arena,
                                              &watch->views[0].row, &successor);
     if (status == FG_LEASE_NOT_FOUND)
-        reply_over(request, status, NULL, NULL);
+        reply_over(request, status, &watch->views[0].row, &successor);
     else if (status != FG_OK)
         reply_failure(request, status);
     else if (watch->views[0].row.state == LEASE_LIVE)

@@ -18,6 +18,7 @@
 #include "gateway/leases.h"
 
 #include "gateway/clock.h"
+#include "gateway/faults.h"
 #include "gateway/lease_id.h"
 #include "gateway/log.h"
 #include "gateway/redis_link.h"
@@ -238,7 +239,9 @@ static void on_fenced(struct store_op *op)
     }
     int64_t left_ms = time_left_ms(acquire->ttl_ms, acquire->started_boot_ms);
     view_granted(acquire, left_ms);
-    if (left_ms < least_useful_ms(acquire->ttl_ms))
+    if (FAULT(after_fence_commit)) /* as if the commit's answer had been lost */
+        finish(acquire, FG_STORE_UNAVAILABLE);
+    else if (left_ms < least_useful_ms(acquire->ttl_ms) && !PLANTED(skip_remaining_time))
         end_granted(acquire);
     else
         finish(acquire, FG_OK);
@@ -252,6 +255,40 @@ static const struct lease_holder *copy_holders(struct arena *arena,
         memcpy(copy, holders, count * sizeof *copy);
     return copy;
 }
+
+#ifdef FG_FAILPOINTS
+static void free_late_grant(struct store_op *op)
+{
+    arena_free(&op->arena);
+    free(op->arg);
+    free(op);
+}
+
+/* The planted bug of the same name. Needs a resource that exists; before_fence=sleep widens the
+ * gap. */
+static void answer_before_fence(struct lease_acquire *acquire)
+{
+    struct fence fence;
+    struct store_op *late = malloc(sizeof *late);
+    if (!late || store_read_fence(acquire->leases->store, acquire->resource, &fence) != FG_OK)
+        abort();
+    acquire->op.grant.resource_id = fence.resource_id;
+    acquire->op.grant.fixed_limit = 1;
+    acquire->op.grant.acquired_at_ms = clock_wall_ms();
+    *late = acquire->op;
+    late->done = free_late_grant;
+    late->arg = strdup(acquire->resource);
+    late->grant.resource = late->arg;
+    late->grant.owner = NULL;
+    late->grant.holders = NULL;
+    late->grant.holder_count = 0;
+    late->grant.dropped = NULL;
+    late->grant.dropped_count = 0;
+    view_granted(acquire, acquire->ttl_ms);
+    store_submit(acquire->leases->store, late);
+    finish(acquire, FG_OK);
+}
+#endif
 
 static void fence_grant(struct lease_acquire *acquire, const struct script_answer *answer)
 {
@@ -275,6 +312,12 @@ static void fence_grant(struct lease_acquire *acquire, const struct script_answe
         .arg = acquire,
     };
     memcpy(acquire->op.grant.pair.secret, acquire->secret, LEASE_SECRET_BYTES);
+#ifdef FG_FAILPOINTS
+    if (PLANTED(answer_before_fence)) {
+        answer_before_fence(acquire);
+        return;
+    }
+#endif
     granting_add(acquire);
     store_submit(acquire->leases->store, &acquire->op);
 }
@@ -285,7 +328,10 @@ static void on_redis_acquired(void *arg, const struct script_answer *answer)
     if (answer->status != FG_OK) {
         finish(acquire, answer->status);
     } else if (answer->done) {
-        fence_grant(acquire, answer);
+        if (FAULT(after_redis_grant)) /* as if the answer had been lost */
+            finish(acquire, FG_REDIS_UNAVAILABLE);
+        else
+            fence_grant(acquire, answer);
     } else if (sort_holders(acquire, answer)) {
         try_again(acquire, FG_GRANT_CONTENDED);
     } else {
@@ -415,7 +461,7 @@ static void on_released(struct store_op *op)
 {
     struct lease_release *release = op->arg;
     release->status = op->status;
-    if (op->status == FG_OK) {
+    if (op->status == FG_OK && !FAULT(after_store_release)) {
         struct lease_pair pair = pair_of(&release->key);
         removals_add(release->leases->removals, op->release.row.resource, &pair);
     }

@@ -2,6 +2,7 @@
 #include "gateway/loop.h"
 
 #include "gateway/clock.h"
+#include "gateway/faults.h"
 #include "gateway/leases.h"
 #include "gateway/log.h"
 #include "gateway/redis_child.h"
@@ -100,6 +101,8 @@ static int start_store(struct loop *loop)
     ev_async_init(&loop->store_wake, on_store_wake);
     loop->store_wake.data = loop;
     ev_async_start(loop->ev, &loop->store_wake);
+    if (FAULT(start_store))
+        return EX_DATAERR;
     if (store_open(&loop->store, &options, why, sizeof why) == FG_OK)
         return 0;
     log_error("cannot open the store", LOG_STR("why", why),
@@ -149,6 +152,8 @@ static int start_redis(struct loop *loop)
 {
     char why[512];
     const struct config *config = loop->config;
+    if (FAULT(start_redis))
+        return EX_UNAVAILABLE;
     if (!config->redis) {
         loop->redis_child = redis_child_start(loop->ev, config->data_dir, why, sizeof why);
         if (!loop->redis_child) {
@@ -200,6 +205,8 @@ int loop_start(struct loop *loop, const struct config *config)
     loop->leases = leases_open(loop->store, loop->redis);
     if (loop->draining)
         return -1;
+    if (FAULT(start_server))
+        return EX_UNAVAILABLE;
     loop->server = server_open(loop, why, sizeof why);
     if (!loop->server) {
         log_error("cannot serve", LOG_STR("why", why));

@@ -11,6 +11,7 @@
 #include "gateway/redis_link.h"
 
 #include "gateway/clock.h"
+#include "gateway/faults.h"
 #include "gateway/log.h"
 #include "gateway/redis_url.h"
 
@@ -40,6 +41,17 @@ static const char *const script_texts[SCRIPT_COUNT] = {
     [SCRIPT_RENEW] = embedded_renew_lua,     [SCRIPT_RELEASE] = embedded_release_lua,
     [SCRIPT_INSPECT] = embedded_inspect_lua,
 };
+
+static const char *script_text(enum script script)
+{
+#ifdef FG_FAILPOINTS
+    static const char *const names[SCRIPT_COUNT] = {"hello", "acquire", "renew", "release",
+                                                    "inspect"};
+    return FAULT_SCRIPT(names[script], script_texts[script]);
+#else
+    return script_texts[script];
+#endif
+}
 
 /* Something sent and not yet answered. */
 struct command {
@@ -145,8 +157,7 @@ static bool send_command(struct redis_link *link, struct command *command)
     if (command->script != SCRIPT_COUNT) {
         snprintf(keys, sizeof keys, "%zu", command->key_count);
         argv[argc++] = command->resent ? "EVAL" : "EVALSHA";
-        argv[argc++] = command->resent ? script_texts[command->script]
-                                       : link->shas[command->script];
+        argv[argc++] = command->resent ? script_text(command->script) : link->shas[command->script];
         argv[argc++] = keys;
     }
     memcpy(&argv[argc], command->arguments, command->count * sizeof argv[0]);
@@ -227,12 +238,46 @@ static void drop(struct redis_link *link, const char *why)
     retry_later(link);
 }
 
+#ifdef FG_FAILPOINTS
+static void ignore_reply(void *arg, enum fg_status status, const redisReply *reply)
+{
+    (void)arg;
+    (void)status;
+    (void)reply;
+}
+
+/* The planted bug reuse_timed_out_connection: the call is given up, the connection kept ... */
+static void give_up_call(struct redis_link *link, struct command *oldest)
+{
+    oldest->done(oldest->arg, FG_REDIS_UNAVAILABLE, NULL);
+    oldest->done = NULL;
+    oldest->deadline_ms = INT64_MAX;
+    arm_deadline(link);
+}
+
+/* ... so its late reply is taken for the answer to the next one. */
+static void shift_answers(struct command *command)
+{
+    struct command *next = TAILQ_NEXT(command, entry);
+    command->done = next ? next->done : ignore_reply;
+    command->arg = next ? next->arg : NULL;
+    if (next)
+        next->done = NULL;
+}
+#endif
+
 static void on_deadline(struct ev_loop *loop, ev_timer *timer, int events)
 {
     (void)loop;
     (void)events;
     struct redis_link *link = timer->data;
     struct command *oldest = TAILQ_FIRST(&link->commands);
+#ifdef FG_FAILPOINTS
+    if (PLANTED(reuse_timed_out_connection) && oldest && oldest->done) {
+        give_up_call(link, oldest);
+        return;
+    }
+#endif
     bool connecting = !oldest && link->context && link->state == REDIS_LINK_DOWN;
     if (connecting || (oldest && oldest->deadline_ms <= clock_boot_ms()))
         drop(link, "no answer in time");
@@ -250,7 +295,8 @@ static bool begins(const char *text, const char *prefix)
 static void on_error_reply(struct redis_link *link, struct command *command,
                            const redisReply *reply)
 {
-    if (begins(reply->str, "NOSCRIPT") && command->script != SCRIPT_COUNT && !command->resent) {
+    if (begins(reply->str, "NOSCRIPT") && !PLANTED(no_noscript_fallback) &&
+        command->script != SCRIPT_COUNT && !command->resent) {
         command->resent = true; /* it has not run: the same arguments, with the text, once */
         if (!link->context || !send_command(link, command))
             answer(command, FG_REDIS_UNAVAILABLE, NULL);
@@ -271,6 +317,10 @@ static void on_reply(redisAsyncContext *context, void *raw, void *data)
     struct command *command = data;
     struct redis_link *link = command->link;
     const redisReply *reply = raw;
+#ifdef FG_FAILPOINTS
+    if (!command->done)
+        shift_answers(command);
+#endif
     if (!reply) {
         answer(command, FG_REDIS_UNAVAILABLE, NULL);
         return;
@@ -347,7 +397,7 @@ static void load_scripts(struct redis_link *link)
     for (int i = 0; i < SCRIPT_COUNT; i++) {
         /* Until Redis has named it, a name that it can't know: the call falls back to EVAL. */
         memset(link->shas[i], '0', SHA_CHARS);
-        const char *arguments[] = {"SCRIPT", "LOAD", script_texts[i]};
+        const char *arguments[] = {"SCRIPT", "LOAD", script_text((enum script)i)};
         submit(link, command_new(link, SCRIPT_COUNT, 0, arguments, 3, on_loaded, link->shas[i]));
     }
 }

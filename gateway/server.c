@@ -10,6 +10,7 @@
 
 #include "gateway/clock.h"
 #include "gateway/config.h"
+#include "gateway/faults.h"
 #include "gateway/listener.h"
 #include "gateway/log.h"
 #include "gateway/loop.h"
@@ -137,6 +138,8 @@ static void on_sweep(struct ev_loop *ev, ev_timer *timer, int events)
 
 static enum MHD_Result queue_answer(struct request *request)
 {
+    if (FAULT(before_reply)) /* as if the network had gone away */
+        shutdown(connection_of(request)->fd, SHUT_RDWR);
     enum MHD_Result result =
         MHD_queue_response(request->connection, request->http, request->response);
     MHD_destroy_response(request->response);
@@ -277,7 +280,7 @@ static size_t keep_escapes(void *arg, struct MHD_Connection *connection, char *t
 {
     (void)arg;
     (void)connection;
-    return strlen(text);
+    return PLANTED(unescape_on) ? MHD_http_unescape(text) : strlen(text);
 }
 
 static void on_library_log(void *arg, const char *format, va_list arguments)

@@ -2,6 +2,7 @@
 #include "gateway/api.h"
 
 #include "gateway/conditions.h"
+#include "gateway/faults.h"
 #include "gateway/loop.h"
 #include "gateway/reply.h"
 
@@ -86,6 +87,8 @@ static void on_written(struct store_op *op)
 static void submit_write(struct request *request, enum store_op_kind kind)
 {
     const struct request_headers *headers = &request->headers;
+    if (PLANTED(check_outside_transaction) && !fence_admit(request, request->parameters[0]))
+        return;
     struct store_op *op = arena_alloc(&request->arena, sizeof *op);
     op->kind = kind;
     op->write = (struct store_write){

@@ -7,6 +7,7 @@
 #include "storage/internal.h"
 
 #include "gateway/clock.h"
+#include "gateway/faults.h"
 
 /* ---- Grant ---------------------------------------------------------------------------------- */
 
@@ -126,12 +127,14 @@ static size_t count_survivors(const struct fence *fence, const struct store_gran
 
 enum fg_status writer_grant(struct writer *w, struct store_grant *grant)
 {
+    if (FAULT(before_fence))
+        return FG_STORE_UNAVAILABLE;
     read_fence(&w->db, w->base, grant->resource, &w->fence);
     const struct fence *before = &w->fence.fence;
     enum fg_status status = settle_limit(before, grant);
     if (status != FG_OK || w->db.status != FG_OK)
         return status;
-    if (grant->pair.token <= before->mark ||
+    if ((grant->pair.token <= before->mark && !PLANTED(raise_max)) ||
         count_survivors(before, grant) + 1 > (size_t)grant->fixed_limit)
         return FG_GRANT_CONTENDED;
 

@@ -17,6 +17,7 @@
 #include "storage/internal.h"
 
 #include "gateway/clock.h"
+#include "gateway/faults.h"
 #include "gateway/log.h"
 
 #include <errno.h>
@@ -65,6 +66,8 @@ static bool run_op(struct writer *w, struct store_op *op)
     struct ledger ledger_before = w->ledger;
     db_clear(&w->db);
     db_do(&w->db, SQL_OP_BEGIN);
+    if (FAULT(in_batch))
+        db_fail(&w->db, SQLITE_ERROR);
     op->status = w->db.status == FG_OK ? apply(w, op) : w->db.status;
     if (w->db.status == FG_OK)
         db_do(&w->db, SQL_OP_KEEP);
@@ -89,17 +92,21 @@ static void fail_all(struct store_op *list, enum fg_status status)
 static bool transaction_begin(struct writer *w)
 {
     db_clear(&w->db);
-    db_do(&w->db, SQL_BEGIN);
+    db_do(&w->db, PLANTED(deferred_begin) ? SQL_READ_BEGIN : SQL_BEGIN);
     return w->db.status == FG_OK;
 }
 
 /* Commits; on failure rolls back what is left and returns why. */
 static enum fg_status transaction_end(struct writer *w, enum fg_status status)
 {
+    if (status == FG_OK && FAULT(before_commit))
+        status = FG_STORAGE_FULL;
     if (status == FG_OK) {
         db_clear(&w->db);
         db_do(&w->db, SQL_COMMIT);
-        status = w->db.status;
+        status = PLANTED(ignore_failed_commit) ? FG_OK : w->db.status;
+        if (status == FG_OK && FAULT(after_commit))
+            db_fail(&w->db, SQLITE_IOERR); /* its outcome is unknown: does not return */
     }
     if (!sqlite3_get_autocommit(w->db.handle)) {
         db_clear(&w->db);
