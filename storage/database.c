@@ -18,7 +18,8 @@
 
 enum {
     STORE_APPLICATION_ID = 0x46474154, /* "FGAT", in the file's header */
-    STORE_SCHEMA_VERSION = 1
+    STORE_SCHEMA_VERSION = 1,
+    QUICK_CHECK_BYTES = 32 * 1024 * 1024
 };
 
 extern const char embedded_schema_sql[];
@@ -61,6 +62,16 @@ void db_fail(struct database *db, int rc)
         db->status = status;
         log_warn("store error", LOG_STR("error", sqlite3_errmsg(db->handle)),
                  LOG_INT("sqlite_code", sqlite3_extended_errcode(db->handle)));
+    }
+}
+
+void db_check_in_place(struct database *db)
+{
+    int moved = 0;
+    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
+        moved) {
+        log_error("the store's database was removed or replaced under us: stopping");
+        _exit(EX_IOERR);
     }
 }
 
@@ -201,14 +212,38 @@ static bool create(struct database *db)
     return created;
 }
 
+/* Reads the whole file where that takes no time; a large one is checked as it is used. */
+static bool undamaged(struct database *db, char *why, size_t why_bytes)
+{
+    sqlite3_stmt *check;
+    if (pragma(db, "PRAGMA page_count") * pragma(db, "PRAGMA page_size") > QUICK_CHECK_BYTES)
+        return true;
+    if (sqlite3_prepare_v2(db->handle, "PRAGMA quick_check(1)", -1, &check, NULL) != SQLITE_OK ||
+        sqlite3_step(check) != SQLITE_ROW) {
+        refuse(db, why, why_bytes, "the database is damaged");
+        sqlite3_finalize(check);
+        return false;
+    }
+    const char *verdict = (const char *)sqlite3_column_text(check, 0);
+    bool ok = verdict && strcmp(verdict, "ok") == 0;
+    if (!ok)
+        snprintf(why, why_bytes, "the database is damaged: %s", verdict ? verdict : "unreadable");
+    sqlite3_finalize(check);
+    return ok;
+}
+
 /* Is it empty, ours, or somebody else's? Never re-creates: that would set every mark to 0. */
-static enum fg_status check_file(struct database *db, char *why, size_t why_bytes)
+static enum fg_status check_file(struct database *db, bool may_create, char *why, size_t why_bytes)
 {
     int64_t tables = pragma(db, "SELECT count(*) FROM sqlite_schema");
     int64_t application = pragma(db, "PRAGMA application_id");
     int64_t version = pragma(db, "PRAGMA user_version");
     if (tables < 0)
         return refuse(db, why, why_bytes, "cannot read the database");
+    if (tables == 0 && application == 0 && version == 0 && !may_create) {
+        snprintf(why, why_bytes, "the database is empty or gone, but there has been one here");
+        return FG_STORE_UNAVAILABLE;
+    }
     if (tables == 0 && application == 0 && version == 0)
         return create(db) ? FG_OK : refuse(db, why, why_bytes, "cannot create the database");
     if (application != STORE_APPLICATION_ID) {
@@ -220,10 +255,11 @@ static enum fg_status check_file(struct database *db, char *why, size_t why_byte
                  (long long)version, STORE_SCHEMA_VERSION);
         return FG_STORE_UNAVAILABLE;
     }
-    return FG_OK;
+    return undamaged(db, why, why_bytes) ? FG_OK : FG_STORE_UNAVAILABLE;
 }
 
-enum fg_status db_open_writer(struct database *db, const char *path, char *why, size_t why_bytes)
+enum fg_status db_open_writer(struct database *db, const char *path, bool may_create, char *why,
+                              size_t why_bytes)
 {
     *db = (struct database){.writes = true};
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
@@ -235,7 +271,7 @@ enum fg_status db_open_writer(struct database *db, const char *path, char *why, 
                      "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
                      "PRAGMA cache_size = -16384; PRAGMA journal_size_limit = 67108864"))
         return refuse(db, why, why_bytes, "cannot set the database up");
-    enum fg_status status = check_file(db, why, why_bytes);
+    enum fg_status status = check_file(db, may_create, why, why_bytes);
     if (status == FG_OK && !prepare_all(db))
         status = refuse(db, why, why_bytes, "the store's tables are not as expected");
     return status;

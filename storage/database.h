@@ -26,15 +26,20 @@ struct database {
     enum fg_status status; /* the first failure since db_clear() */
 };
 
-/* Opens the writing connection: creates the file where there is none, checks that it is ours,
- * migrates, prepares. FG_STORE_UNAVAILABLE and one line in `why`. */
-enum fg_status db_open_writer(struct database *db, const char *path, char *why, size_t why_bytes);
+/* Opens the writing connection: creates the tables in an empty file if `may_create`, checks that it
+ * is ours and undamaged, prepares. FG_STORE_UNAVAILABLE and one line in `why`. */
+enum fg_status db_open_writer(struct database *db, const char *path, bool may_create, char *why,
+                              size_t why_bytes);
 
 /* Opens a read-only connection that never checkpoints. The writer is open already. */
 enum fg_status db_open_reader(struct database *db, const char *path, char *why, size_t why_bytes);
 
 /* Closes a connection; one that was never opened is fine. */
 void db_close(struct database *db);
+
+/* Ends the process (exit 74) where the file is no longer at its path: what would be written from
+ * now on nobody would find again. */
+void db_check_in_place(struct database *db);
 
 /* Forgets the last failure. */
 void db_clear(struct database *db);

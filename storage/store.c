@@ -5,11 +5,15 @@
 #include "gateway/log.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- Queues --------------------------------------------------------------------------------- */
 
@@ -143,15 +147,52 @@ static bool carry_deadlines(struct database *db)
     return sqlite3_exec(db->handle, sql, NULL, NULL, NULL) == SQLITE_OK;
 }
 
+static bool path_in(const char *dir, const char *name, char out[PATH_MAX])
+{
+    int length = snprintf(out, PATH_MAX, "%s/%s", dir, name);
+    return length > 0 && length < PATH_MAX;
+}
+
+/* ---- The marker -----------------------------------------------------------------------------
+ *
+ * store.uuid beside the database says which store lives here. Where it stands and the database does
+ * not, or is empty, the database was lost: creating another one would set every mark to 0. */
+
+static bool marker_read(const char *path, char uuid[STORE_UUID_BYTES])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno != ENOENT; /* unreadable is not absent */
+    ssize_t bytes = read(fd, uuid, STORE_UUID_BYTES - 1);
+    close(fd);
+    uuid[bytes > 0 ? bytes : 0] = '\0';
+    return true;
+}
+
+/* Under another name first, so that a crash leaves either nothing or the whole. */
+static bool marker_write(const char *path, const char *uuid)
+{
+    char draft[PATH_MAX + 8];
+    snprintf(draft, sizeof draft, "%s.new", path);
+    int fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    size_t bytes = strlen(uuid);
+    bool written = write(fd, uuid, bytes) == (ssize_t)bytes && fsync(fd) == 0;
+    close(fd);
+    return written && rename(draft, path) == 0;
+}
+
 static enum fg_status open_databases(struct store *store, char *why, size_t why_bytes)
 {
-    char path[4096];
-    int length = snprintf(path, sizeof path, "%s/fencegate.db", store->options.data_dir);
-    if (length < 0 || (size_t)length >= sizeof path) {
+    char path[PATH_MAX], marker[PATH_MAX], known[STORE_UUID_BYTES];
+    if (!path_in(store->options.data_dir, "fencegate.db", path) ||
+        !path_in(store->options.data_dir, "store.uuid", marker)) {
         snprintf(why, why_bytes, "the data directory's path is too long");
         return FG_STORE_UNAVAILABLE;
     }
-    enum fg_status status = db_open_writer(&store->writer.db, path, why, why_bytes);
+    bool was_here = marker_read(marker, known);
+    enum fg_status status = db_open_writer(&store->writer.db, path, !was_here, why, why_bytes);
     if (status != FG_OK)
         return status;
     if (!read_meta(&store->writer.db, "uuid", store->uuid, sizeof store->uuid, NULL) ||
@@ -159,6 +200,15 @@ static enum fg_status open_databases(struct store *store, char *why, size_t why_
         !carry_deadlines(&store->writer.db)) {
         snprintf(why, why_bytes, "the store is incomplete: %s",
                  sqlite3_errmsg(store->writer.db.handle));
+        return FG_STORE_UNAVAILABLE;
+    }
+    if (was_here && strcmp(known, store->uuid) != 0) {
+        snprintf(why, why_bytes, "the database is store %s, but store.uuid says %s", store->uuid,
+                 known);
+        return FG_STORE_UNAVAILABLE;
+    }
+    if (!was_here && !marker_write(marker, store->uuid)) {
+        snprintf(why, why_bytes, "cannot write store.uuid: %s", strerror(errno));
         return FG_STORE_UNAVAILABLE;
     }
     status = db_open_reader(&store->scan_db, path, why, why_bytes);

@@ -154,6 +154,7 @@ static void keep_house(struct store *store)
     if (!failing && !prune_due(w) && !ledger_owes_dropped(w))
         return;
     struct ledger ledger_before = w->ledger;
+    db_check_in_place(&w->db);
     if (transaction_begin(w)) {
         if (failing) {
             sqlite3_stmt *probe = db_use(&w->db, SQL_PROBE);
