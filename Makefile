@@ -21,21 +21,25 @@ PYTHON := /usr/bin/python3
 
 # ---- Packages (Debian 12) ------------------------------------------------------------------------
 
-# What building, running and testing need. Where all of it is there by other means: make DEPS=
+# What building, running and the demo need; then the tests. Where all of it is there by other means:
+# make DEPS= DEPS_TEST= DEPS_LINT= DEPS_VALGRIND=
 DEPS := gcc libc6-dev pkg-config libmicrohttpd-dev libhiredis-dev libjansson-dev libsqlite3-dev \
-	libev-dev redis-server redis-tools curl jq sqlite3 libcmocka-dev procps \
-	python3 python3-jsonschema python3-yaml
+	libev-dev redis-server redis-tools curl sqlite3
+DEPS_TEST     := libcmocka-dev procps python3 python3-jsonschema python3-yaml faketime
 DEPS_LINT     := clang clang-format clang-tidy cppcheck shellcheck
 DEPS_VALGRIND := valgrind
 ifneq ($(findstring clang,$(CC)),)
 DEPS += clang
 endif
 
-.PHONY: deps deps-lint deps-valgrind
-deps: ## install the missing Debian packages (build, run, test)
+.PHONY: deps deps-test deps-lint deps-valgrind
+deps: ## install the missing Debian packages (build, run, demo)
 	@.ci/deps $(DEPS)
 
-deps-lint: | deps
+deps-test: | deps
+	@.ci/deps $(DEPS_TEST)
+
+deps-lint: | deps-test
 	@.ci/deps $(DEPS_LINT)
 
 deps-valgrind: | deps-lint
@@ -45,6 +49,7 @@ deps-valgrind: | deps-lint
 
 SANITIZE ?=
 COVERAGE ?=
+FAULTS   ?=
 
 BUILD := build
 ifneq ($(SANITIZE),)
@@ -57,6 +62,11 @@ endif
 ifneq ($(COVERAGE),)
 BUILD := build/coverage
 endif
+# The fault build (gateway/faults.h) of a variant lies inside the variant's folder.
+ifneq ($(FAULTS),)
+BUILD := $(BUILD)/faults
+FAULT_FLAGS := -DFG_FAILPOINTS
+endif
 
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Werror
 STANDARD := -std=gnu17 -D_GNU_SOURCE -I.
@@ -65,7 +75,7 @@ HARDEN   := -fstack-protector-strong
 ifneq ($(SANITIZE),)
 OPTIMIZE := -O1 -g -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
 else ifneq ($(COVERAGE),)
-OPTIMIZE := -O0 -g --coverage -DFG_COVERAGE
+OPTIMIZE := -O0 -g --coverage
 else
 OPTIMIZE := -O2 -g
 HARDEN   += -D_FORTIFY_SOURCE=2
@@ -78,7 +88,7 @@ PKG_LIBS    = $(eval PKG_LIBS := $$(shell pkg-config --libs $(LIBRARIES)))$(PKG_
 
 # CFLAGS and LDFLAGS are the caller's, and come last.
 ALL_CFLAGS  = $(STANDARD) $(OPTIMIZE) -fno-omit-frame-pointer $(HARDEN) $(WARNINGS) $(PKG_CFLAGS) \
-	$(CFLAGS)
+	$(FAULT_FLAGS) $(CFLAGS)
 ALL_LDFLAGS = $(OPTIMIZE) -Wl,-z,relro,-z,now $(LDFLAGS)
 LIBS        = $(PKG_LIBS) -lev -lpthread -lm
 
@@ -89,6 +99,7 @@ LIB_SOURCES  := $(filter-out $(MAIN),$(sort $(wildcard gateway/*.c storage/*.c g
 SUPPORT      := $(sort $(wildcard tests/support/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/api/test_*.c tests/lua/test_*.c tests/unit/test_*.c))
 SCENARIOS    := $(sort $(wildcard tests/scenarios/*.sh))
+FAULT_TESTS  := $(sort $(wildcard tests/fault/test_*.py))
 
 object       = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(1))))
 LIB_OBJECTS := $(call object,$(LIB_SOURCES))
@@ -100,8 +111,11 @@ TESTS       := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES))
 
 # ---- Build ---------------------------------------------------------------------------------------
 
-.PHONY: build tests FORCE
+.PHONY: build build-faults tests FORCE
 build: $(BINARY) ## compile build/fencegate (also plain `make`)
+
+build-faults: ## compile build/faults/fencegate, with failpoints and planted bugs
+	@$(MAKE) build FAULTS=1
 
 tests: $(BINARY) $(TESTS) ## compile the tests, run none
 
@@ -122,6 +136,8 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SUPPORT_LIB) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "LD  $@"
 	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
+
+$(BUILD)/obj/tests/%.o: | deps-test
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags | deps
 	@mkdir -p $(@D)
@@ -155,7 +171,7 @@ USE_BINARY = FENCEGATE_BIN='$(CURDIR)/$(BINARY)' GATEWAY='$(CURDIR)/$(BINARY)'
 
 .PHONY: run demo
 run: build ## serve on 127.0.0.1:8080 (options: make run ARGS="--log-level debug")
-	@$(BINARY) --listen 127.0.0.1:8080 $(ARGS)
+	@$(BINARY) $(ARGS)
 
 demo: build ## a paused worker charges a card twice, and with the fence once
 	@$(USE_BINARY) tests/scenarios/gc_pause.sh
@@ -168,7 +184,7 @@ CHECKS   := $(sort $(wildcard tests/contract/check_docs.py tests/contract/check_
 EXCHANGES = $(BUILD)/exchanges.jsonl
 AFTER     = $(patsubst %,--after '$(PYTHON) % --quiet $(EXCHANGES)', \
 	$(wildcard tests/contract/check_exchanges.py))
-BY_SPEED := $(filter $(BUILD)/tests/api/%,$(TESTS)) $(SCENARIOS) \
+BY_SPEED := $(FAULT_TESTS) $(filter $(BUILD)/tests/api/%,$(TESTS)) $(SCENARIOS) \
 	$(filter-out $(BUILD)/tests/api/%,$(TESTS))
 SELECTED  = $(if $(ONLY),$(foreach test,$(BY_SPEED) $(CHECKS),$(if $(findstring $(ONLY),$(test)),$(test))), \
 	$(BY_SPEED) $(CHECKS) $(AFTER))
@@ -176,8 +192,8 @@ SELECTED  = $(if $(ONLY),$(foreach test,$(BY_SPEED) $(CHECKS),$(if $(findstring 
 VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
 	--errors-for-leak-kinds=definite,indirect --num-callers=30 --fair-sched=yes
 
-.PHONY: test test-asan test-tsan test-valgrind coverage
-test: build tests ## every test: unit, scripts, API, scenarios, contract (ONLY=leases: some)
+.PHONY: test test-asan test-tsan test-valgrind soak coverage
+test: build build-faults tests ## every test: unit, lua, API, faults, scenarios, contract (ONLY=leases: some)
 	@$(USE_BINARY) FENCEGATE_EXCHANGES=$(EXCHANGES) tests/run $(TEST_FLAGS) $(SELECTED)
 
 test-asan: ## the same with AddressSanitizer and UndefinedBehaviorSanitizer
@@ -190,7 +206,10 @@ test-tsan: ## the same with ThreadSanitizer
 
 test-valgrind: build tests deps-valgrind ## unit, script and API tests under valgrind
 	@$(USE_BINARY) FENCEGATE_WRAPPER='$(VALGRIND)' \
-	    tests/run --slower 10 --wrap '$(VALGRIND)' $(filter-out $(SCENARIOS),$(BY_SPEED))
+	    tests/run --slower 10 --wrap '$(VALGRIND)' $(filter-out $(SCENARIOS) $(FAULT_TESTS),$(BY_SPEED))
+
+soak: build build-faults ## the fault tests for about an hour (SEED=n: the same random choices)
+	@$(USE_BINARY) SOAK=1 tests/run --jobs 2 --timeout 5400 $(FAULT_TESTS)
 
 coverage: ## lines of gateway/ and storage/ that the tests run
 	@rm -rf build/coverage/obj

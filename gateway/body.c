@@ -45,7 +45,8 @@ static json_t *parse(struct request *request)
                       DEPTH_MAX);
         return NULL;
     }
-    json_t *root = json_loadb(request->body, request->body_bytes, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = json_loadb(request->body, request->body_bytes,
+                              JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (!root)
         reply_problem(request, FG_INVALID_JSON, NULL, "Line %d, column %d: %s.", error.line,
                       error.column, error.text);
@@ -145,7 +146,7 @@ static bool names_hold(struct request *request, const struct body_field *fields,
         const char *fault = name ? name_fault(name) : NULL;
         if (fault) {
             const char *pointer = pointer_to(&request->arena, fields[i].name);
-            reply_problem(request, FG_INVALID_NAME, reply_error_at(pointer, fault), "%s: %s.",
+            reply_problem(request, FG_INVALID_NAME, reply_error_at(pointer, fault), "%s: %s",
                           fields[i].name, fault);
             return false;
         }

@@ -14,8 +14,8 @@ static const char problem_prefix[] = "/problems/";
 static char types[FG_STATUS_COUNT][sizeof problem_prefix + CODE_BYTES];
 
 static struct fg_error errors[FG_STATUS_COUNT] = {
-#define FG_ERROR(symbol, http, code, retryable, title) \
-    [FG_##symbol] = {http, code, types[FG_##symbol], title, retryable},
+#define FG_ERROR(symbol, http, code, retryable, title, meaning) \
+    [FG_##symbol] = {http, code, types[FG_##symbol], title, retryable, meaning},
 #include "gateway/errors.def"
 #undef FG_ERROR
 };

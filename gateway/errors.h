@@ -9,7 +9,7 @@
 
 enum fg_status {
     FG_OK = 0,
-#define FG_ERROR(symbol, http, code, retryable, title) FG_##symbol,
+#define FG_ERROR(symbol, http, code, retryable, title, meaning) FG_##symbol,
 #include "gateway/errors.def"
 #undef FG_ERROR
     FG_STATUS_COUNT
@@ -22,6 +22,7 @@ struct fg_error {
     const char *type;  /* "/problems/<code-with-dashes>", the RFC 9457 type */
     const char *title; /* a sentence without a full stop */
     bool retryable;
+    const char *meaning; /* sentences, for /problems/{code} */
 };
 
 /* The row of a failure. `status` is not FG_OK. The row is static: nobody frees it. */

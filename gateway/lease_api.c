@@ -393,12 +393,19 @@ static void on_scanned(struct store_op *op)
     lease_watch(request->loop->leases, &page->watch);
 }
 
+/* An empty filter filters nothing. */
+static const char *filter(const struct request *request, const char *name)
+{
+    const char *value = request_query(request, name);
+    return value && value[0] ? value : NULL;
+}
+
 void api_lease_list(struct request *request)
 {
     struct store_op *op = list_scan(request, SCAN_LEASES, on_scanned);
     if (!op || !read_cursor(request, &op->scan))
         return;
-    op->scan.resource = request_query(request, "resource");
-    op->scan.owner = request_query(request, "owner");
+    op->scan.resource = filter(request, "resource");
+    op->scan.owner = filter(request, "owner");
     store_submit(request->loop->store, op);
 }

@@ -55,9 +55,12 @@ static void on_signal(struct ev_loop *ev, ev_signal *signal, int events)
     loop->draining = true;
     log_info("draining", LOG_INT("signal", signal->signum),
              LOG_INT("in_flight", loop->server ? (int64_t)server_in_flight(loop->server) : 0));
+    if (drained(loop)) {
+        ev_break(ev, EVBREAK_ALL);
+        return;
+    }
     ev_timer_set(&loop->drain_timeout, (double)loop->config->drain_timeout_ms / 1000.0, 0.0);
     ev_timer_start(ev, &loop->drain_timeout);
-    loop_work_done(loop);
 }
 
 static void watch_signals(struct loop *loop)
@@ -176,11 +179,8 @@ static int start_redis(struct loop *loop)
         return EX_UNAVAILABLE;
     }
     wait_for_redis(loop);
-    if (redis_link_state(loop->redis) == REDIS_LINK_MISMATCH) {
-        log_error("the Redis database belongs to another store: name another one, or take it over "
-                  "with --adopt-redis");
-        return EX_CONFIG;
-    }
+    if (redis_link_state(loop->redis) == REDIS_LINK_MISMATCH)
+        return EX_CONFIG; /* the link has said so */
     if (redis_link_state(loop->redis) == REDIS_LINK_DOWN && !loop->draining)
         log_warn("redis is not reachable: no leases until it is, writes go on");
     return 0;
@@ -246,5 +246,6 @@ void loop_stop(struct loop *loop)
     leases_close(loop->leases);
     redis_link_free(loop->redis);
     redis_child_stop(loop->redis_child);
-    log_info("stopped");
+    if (loop->server)
+        log_info("stopped");
 }

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SPARE_DESCRIPTORS = 64 }; /* the store's, Redis', the log's */
@@ -45,6 +46,7 @@ int main(int argc, char **argv)
     if (config_read(&config, argc, argv, &code) == CONFIG_EXIT)
         return code;
     log_configure(config.log_level, config.log_format);
+    umask(077); /* what we write holds secrets: lease ids, and everybody's values */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of the write, not our end */
     json_object_seed(0);

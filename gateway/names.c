@@ -64,15 +64,15 @@ const char *name_fault(const char *name)
 {
     size_t bytes = strlen(name);
     if (bytes == 0)
-        return "a name has at least one byte";
+        return "A name has at least one byte.";
     if (bytes > NAME_BYTES_MAX)
-        return "a name has at most 200 bytes";
+        return "A name has at most 200 bytes.";
     if (!utf8_valid(name, bytes))
-        return "a name is valid UTF-8";
+        return "A name is valid UTF-8.";
     if (has_control(name))
-        return "a name has no control characters";
+        return "A name has no control characters.";
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return "a name is not \".\" or \"..\"";
+        return "A name is not \".\" or \"..\".";
     return NULL;
 }
 

@@ -195,7 +195,8 @@ static void set_state(struct redis_link *link, enum redis_link_state state)
     if (state == REDIS_LINK_READY)
         log_info("redis ready");
     else if (state == REDIS_LINK_MISMATCH)
-        log_error("redis belongs to another store; --adopt-redis takes it over");
+        log_error("redis belongs to another store: name another database, or take it over with "
+                  "--adopt-redis");
     if (!link->closing)
         link->options.changed(link->options.arg);
 }

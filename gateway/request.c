@@ -101,6 +101,8 @@ static enum MHD_Result on_query(void *arg, enum MHD_ValueKind kind, const char *
         query_refuse(request, name, "There is no such query parameter here.");
     else if (request_query(request, name))
         query_refuse(request, name, "This query parameter stands twice.");
+    else if (request->query_count == REQUEST_QUERY_MAX)
+        abort(); /* a row of routes.c that takes more parameters than there is room for */
     else
         request->query[request->query_count++] = (struct query_parameter){name, value};
     return request->response ? MHD_NO : MHD_YES;

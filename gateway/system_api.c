@@ -57,5 +57,5 @@ void api_problem(struct request *request)
     reply_json(request, 200,
                json_pack("{s:s, s:s, s:i, s:s, s:b, s:s}", "type", error->type, "title",
                          error->title, "status", error->http, "code", error->code, "retryable",
-                         error->retryable, "detail", error->title));
+                         error->retryable, "detail", error->meaning));
 }

@@ -1,9 +1,10 @@
 /* grants.c - the writer's half of the lease protocol: fencing a grant, renewing, releasing.
  *
- * Fencing a grant is rule S5 of the exhaustive model (exact fencing of N holders): the grant counts
- * only if its token is above the mark (strict), and the live set becomes
+ * A grant counts only if its token is above the mark (strict), and the live set becomes
  * (live ∩ Redis' holder set) ∪ {this lease}, compared as (token, secret) pairs. Whatever Redis
- * forgot or handed out twice, no ended lease comes back and no number is installed twice. */
+ * forgot or handed out twice, no ended lease comes back and no number is installed twice. The rule
+ * was found by exhaustive search of small models; its neighbours (a threshold, Redis' set taken as
+ * it comes, tokens without secrets) all have a counterexample. */
 #include "storage/internal.h"
 
 #include "gateway/clock.h"

@@ -1,6 +1,6 @@
 -- schema.sql - the store's tables, version 1 (PRAGMA user_version).
 --
--- Run once, in the transaction that creates a store. Changing it: add a migration step in store.c
+-- Run once, in the transaction that creates a store. Changing it: add a migration step in database.c
 -- and raise STORE_SCHEMA_VERSION; a store that was ever handed out is only ever migrated forward.
 -- Times: *_at_ms are wall clock (for people), *_boot_ms are CLOCK_BOOTTIME (for durations).
 
