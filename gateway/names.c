@@ -50,6 +50,20 @@ bool utf8_valid(const char *text, size_t bytes)
     return true;
 }
 
+void utf8_mend(char *text)
+{
+    size_t left = strlen(text);
+    while (left > 0) {
+        size_t length = utf8_length((const unsigned char *)text, left);
+        if (length == 0) {
+            *text = '?';
+            length = 1;
+        }
+        text += length;
+        left -= length;
+    }
+}
+
 /* C0, DEL and C1, the last as U+0080 ... U+009F in UTF-8. */
 static bool has_control(const char *name)
 {

@@ -16,6 +16,10 @@ const char *name_fault(const char *name);
 /* Whether `text` is valid UTF-8: shortest forms only, no surrogates, at most U+10FFFF. */
 bool utf8_valid(const char *text, size_t bytes);
 
+/* Replaces each byte of `text` that is not part of valid UTF-8 by '?': for what is shown, never for
+ * what is compared. */
+void utf8_mend(char *text);
+
 /* The value of a hexadecimal digit in either case, -1 for anything else. */
 int hex_digit(char c);
 

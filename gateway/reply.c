@@ -2,6 +2,7 @@
 #include "gateway/reply.h"
 
 #include "gateway/clock.h"
+#include "gateway/names.h"
 #include "gateway/server.h"
 
 #include <assert.h>
@@ -80,8 +81,11 @@ static void problem(struct request *request, enum fg_status status, int64_t retr
                     json_t *facts, const char *detail)
 {
     const struct fg_error *error = fg_error(status);
+    /* It may quote what was sent, and may have been cut in the middle of a character. */
+    char *shown = arena_string(&request->arena, detail);
+    utf8_mend(shown);
     json_t *body = json_pack("{s:s, s:s, s:i, s:s, s:s, s:b}", "type", error->type, "title",
-                             error->title, "status", error->http, "detail", detail, "code",
+                             error->title, "status", error->http, "detail", shown, "code",
                              error->code, "retryable", error->retryable);
     if (!body)
         abort();

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- hello.lua - is this Redis database ours?
 --
 -- Run once per connection, before anything else.
@@ -7,6 +7,7 @@
 --        2 "1": take the database over from another store (--adopt-redis)
 -- Answer {"OK"} or {"WRONG_STORE"}
 --
+-- allow-oom: a full Redis must still be known for ours, so that holders can leave it.
 -- Effects: writes the UUID where there is none, or where the database is taken over.
 
 local known = redis.call('GET', KEYS[1])

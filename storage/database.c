@@ -226,8 +226,11 @@ static bool undamaged(struct database *db, char *why, size_t why_bytes)
     }
     const char *verdict = (const char *)sqlite3_column_text(check, 0);
     bool ok = verdict && strcmp(verdict, "ok") == 0;
-    if (!ok)
+    if (!ok) {
         snprintf(why, why_bytes, "the database is damaged: %s", verdict ? verdict : "unreadable");
+        for (char *at = why; *at; at++)
+            *at = *at == '\n' ? ' ' : *at; /* the check's words come in several lines */
+    }
     sqlite3_finalize(check);
     return ok;
 }
@@ -267,14 +270,17 @@ enum fg_status db_open_writer(struct database *db, const char *path, bool may_cr
     if (sqlite3_open_v2(path, &db->handle, flags, NULL) != SQLITE_OK)
         return refuse(db, why, why_bytes, "cannot open the database");
     sqlite3_busy_timeout(db->handle, 5000);
+    /* Before anything is written: a file that is not ours stays as it is. */
+    enum fg_status status = check_file(db, may_create, why, why_bytes);
+    if (status != FG_OK)
+        return status;
     if (!execute(db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
                      "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
                      "PRAGMA cache_size = -16384; PRAGMA journal_size_limit = 67108864"))
         return refuse(db, why, why_bytes, "cannot set the database up");
-    enum fg_status status = check_file(db, may_create, why, why_bytes);
-    if (status == FG_OK && !prepare_all(db))
-        status = refuse(db, why, why_bytes, "the store's tables are not as expected");
-    return status;
+    if (!prepare_all(db))
+        return refuse(db, why, why_bytes, "the store's tables are not as expected");
+    return FG_OK;
 }
 
 enum fg_status db_open_reader(struct database *db, const char *path, char *why, size_t why_bytes)

@@ -45,6 +45,7 @@ struct writer {
     const struct store_options *options;
     int64_t pruned_boot_ms; /* when pruning last ran */
     bool prune_behind;      /* it did not get to the end */
+    int64_t changes_seen;   /* rows changed up to the last batch, by SQLite's count */
 };
 
 struct op_queue {
@@ -122,8 +123,8 @@ void ledger_append(struct writer *w, const struct ledger_entry *entry);
 /* Appends a refusal, or counts it where this second has had its share. */
 void ledger_refuse(struct writer *w, const struct ledger_entry *entry);
 
-/* Whether counted refusals of a second that is over wait to be written. */
-bool ledger_owes_dropped(const struct writer *w);
+/* Whether counted refusals wait to be written whose second is over, or which have no more time. */
+bool ledger_owes_dropped(const struct writer *w, bool last);
 void ledger_write_dropped(struct writer *w);
 
 /* One small step of pruning ledger rows and ended leases; sets w->prune_behind. */

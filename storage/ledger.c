@@ -92,9 +92,9 @@ static bool window_over(const struct ledger *ledger)
     return clock_boot_ms() - ledger->window_boot_ms >= WINDOW_MS;
 }
 
-bool ledger_owes_dropped(const struct writer *w)
+bool ledger_owes_dropped(const struct writer *w, bool last)
 {
-    return w->ledger.dropped_count > 0 && window_over(&w->ledger);
+    return w->ledger.dropped_count > 0 && (last || window_over(&w->ledger));
 }
 
 void ledger_write_dropped(struct writer *w)

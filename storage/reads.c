@@ -24,34 +24,29 @@ static void column_secret(sqlite3_stmt *statement, int at, uint8_t secret[LEASE_
 
 /* ---- Fences --------------------------------------------------------------------------------- */
 
-static void read_live_set(struct database *db, struct fence_buffer *into)
+static void read_pair(sqlite3_stmt *statement, struct fence_buffer *into)
 {
-    sqlite3_stmt *statement = db_use(db, SQL_LIVE_SET);
-    db_bind_int(db, statement, 1, into->fence.resource_id);
-    size_t count = 0;
-    while (db_row(db, statement)) {
-        store_invariant(count < LIMIT_MAX, "I8: at most 1000 pairs are live");
-        into->live[count].token = sqlite3_column_int64(statement, 0);
-        column_secret(statement, 1, into->live[count].secret);
-        count++;
-    }
-    into->fence.live_count = count;
+    size_t at = into->fence.live_count++;
+    store_invariant(at < LIMIT_MAX, "I8: at most 1000 pairs are live");
+    into->live[at].token = sqlite3_column_int64(statement, 4);
+    column_secret(statement, 5, into->live[at].secret);
 }
 
+/* One statement, so that mark and live set are of one moment. */
 void read_fence(struct database *db, int64_t base, const char *resource, struct fence_buffer *into)
 {
     into->fence = (struct fence){.mark = base, .fenced = true, .live = into->live};
-    sqlite3_stmt *statement = db_use(db, SQL_RESOURCE_FIND);
+    sqlite3_stmt *statement = db_use(db, SQL_FENCE);
     db_bind_text(db, statement, 1, resource);
-    if (!db_row(db, statement))
-        return;
-    into->fence.resource_id = sqlite3_column_int64(statement, 0);
-    int64_t mark = sqlite3_column_int64(statement, 1);
-    into->fence.mark = mark > base ? mark : base;
-    into->fence.limit = sqlite3_column_int(statement, 2);
-    into->fence.fenced = sqlite3_column_int(statement, 3) != 0;
-    db_done(statement);
-    read_live_set(db, into);
+    while (db_row(db, statement)) {
+        int64_t mark = sqlite3_column_int64(statement, 1);
+        into->fence.resource_id = sqlite3_column_int64(statement, 0);
+        into->fence.mark = mark > base ? mark : base;
+        into->fence.limit = sqlite3_column_int(statement, 2);
+        into->fence.fenced = sqlite3_column_int(statement, 3) != 0;
+        if (sqlite3_column_type(statement, 4) != SQLITE_NULL)
+            read_pair(statement, into);
+    }
 }
 
 enum fg_status store_read_fence(struct store *store, const char *resource, struct fence *fence)
@@ -144,29 +139,42 @@ enum fg_status store_read_ended(struct store *store, int64_t resource_id, int64_
 
 /* ---- Resources and records ------------------------------------------------------------------ */
 
+static enum fg_status read_resource(struct store *store, const char *resource, struct arena *arena,
+                                    struct resource_row *row)
+{
+    struct database *db = &store->loop_db;
+    const struct fence *fence = &store->loop_fence.fence;
+    read_fence(db, store->base, resource, &store->loop_fence);
+    if (fence->resource_id == 0)
+        return FG_RESOURCE_NOT_FOUND;
+    *row = (struct resource_row){
+        .id = fence->resource_id,
+        .name = arena_string(arena, resource),
+        .mark = fence->mark,
+        .limit = fence->limit,
+        .fenced = fence->fenced,
+        .live = arena_alloc(arena, fence->live_count * sizeof *row->live),
+    };
+    for (size_t i = 0; i < fence->live_count; i++) {
+        if (read_lease(db, row->id, fence->live[i].token, arena, &row->live[row->live_count]))
+            row->live_count++;
+    }
+    return FG_OK;
+}
+
+/* In one read transaction: all rows are of one moment. */
 enum fg_status store_read_resource(struct store *store, const char *resource, struct arena *arena,
                                    struct resource_row *row)
 {
-    struct fence fence;
-    enum fg_status status = store_read_fence(store, resource, &fence);
-    if (status != FG_OK)
-        return status;
-    if (fence.resource_id == 0)
-        return FG_RESOURCE_NOT_FOUND;
-    *row = (struct resource_row){
-        .id = fence.resource_id,
-        .name = arena_string(arena, resource),
-        .mark = fence.mark,
-        .limit = fence.limit,
-        .fenced = fence.fenced,
-        .live = arena_alloc(arena, fence.live_count * sizeof *row->live),
-    };
-    for (size_t i = 0; i < fence.live_count; i++) {
-        if (read_lease(&store->loop_db, row->id, fence.live[i].token, arena,
-                       &row->live[row->live_count]))
-            row->live_count++;
-    }
-    return store->loop_db.status;
+    struct database *db = &store->loop_db;
+    db_clear(db);
+    db_do(db, SQL_READ_BEGIN);
+    enum fg_status status = read_resource(store, resource, arena, row);
+    if (db->status != FG_OK)
+        status = db->status;
+    db_clear(db);
+    db_do(db, SQL_COMMIT);
+    return status;
 }
 
 enum fg_status store_read_record(struct store *store, const char *resource, const char *key,

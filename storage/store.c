@@ -161,6 +161,7 @@ static bool path_in(const char *dir, const char *name, char out[PATH_MAX])
 static bool marker_read(const char *path, char uuid[STORE_UUID_BYTES])
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    uuid[0] = '\0';
     if (fd < 0)
         return errno != ENOENT; /* unreadable is not absent */
     ssize_t bytes = read(fd, uuid, STORE_UUID_BYTES - 1);

@@ -145,13 +145,23 @@ static bool prune_due(const struct writer *w)
     return clock_boot_ms() - w->pruned_boot_ms >= interval;
 }
 
+/* A batch that wrote nothing says nothing about a disk that was full a moment ago. */
+static void note_health(struct store *store, enum fg_status status)
+{
+    int64_t changes = sqlite3_total_changes64(store->writer.db.handle);
+    if (status != FG_OK || changes != store->writer.changes_seen)
+        atomic_store(&store->health, status);
+    store->writer.changes_seen = changes;
+}
+
 /* Pruning, counted refusals, and while the store fails a probe of whether it works again. Each in
  * its own small transaction, so that it never holds an answer up for long. */
-static void keep_house(struct store *store)
+static void keep_house(struct store *store, bool last)
 {
     struct writer *w = &store->writer;
     bool failing = atomic_load(&store->health) != FG_OK;
-    if (!failing && !prune_due(w) && !ledger_owes_dropped(w))
+    bool owes = ledger_owes_dropped(w, last);
+    if (!failing && !prune_due(w) && !owes)
         return;
     struct ledger ledger_before = w->ledger;
     db_check_in_place(&w->db);
@@ -161,7 +171,7 @@ static void keep_house(struct store *store)
             db_bind_int(&w->db, probe, 1, clock_wall_ms());
             db_run(&w->db, probe);
         }
-        if (ledger_owes_dropped(w))
+        if (owes)
             ledger_write_dropped(w);
         ledger_prune(w);
     }
@@ -169,7 +179,7 @@ static void keep_house(struct store *store)
     w->pruned_boot_ms = clock_boot_ms();
     if (status != FG_OK)
         w->ledger = ledger_before;
-    atomic_store(&store->health, status);
+    note_health(store, status);
 }
 
 /* ---- The thread ----------------------------------------------------------------------------- */
@@ -225,10 +235,10 @@ void *writer_main(void *arg)
     while (!stop) {
         struct store_op *list = take_batch(store, &stop);
         if (list) {
-            atomic_store(&store->health, run_batch(&store->writer, list));
+            note_health(store, run_batch(&store->writer, list));
             finish_batch(store, list);
         }
-        keep_house(store);
+        keep_house(store, stop);
     }
     return NULL;
 }
