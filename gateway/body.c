@@ -10,7 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 8 };
+enum {
+    DEPTH_MAX = 8,
+    FAULTS_MAX = 100 /* told of one body; a client does not read more */
+};
+
+static const double EXACT = 9007199254740992.0; /* doubles count without gaps up to here */
 
 /* jansson recurses as deep as the text nests; what we take is flat. */
 static bool too_deep(const char *text, size_t bytes)
@@ -35,22 +40,43 @@ static bool too_deep(const char *text, size_t bytes)
     return false;
 }
 
-static json_t *parse(struct request *request)
+/* A body that is being read. */
+struct reading {
+    struct request *request;
+    json_t *root;
+    json_t *faults;
+    bool inexact; /* a number has more than 64 bits: all numbers came as reals */
+};
+
+static json_t *load(const struct request *request, size_t more_flags, json_error_t *error)
 {
-    json_error_t error;
-    if (request->body_bytes == 0)
-        return json_object();
+    return json_loadb(request->body, request->body_bytes,
+                      JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | more_flags, error);
+}
+
+static bool parse(struct reading *reading)
+{
+    struct request *request = reading->request;
+    json_error_t error = {0};
+    if (request->body_bytes == 0) {
+        reading->root = json_object();
+        return true;
+    }
     if (too_deep(request->body, request->body_bytes)) {
         reply_problem(request, FG_INVALID_JSON, NULL, "The JSON is nested more than %d deep.",
                       DEPTH_MAX);
-        return NULL;
+        return false;
     }
-    json_t *root = json_loadb(request->body, request->body_bytes,
-                              JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    if (!root)
+    reading->root = load(request, 0, &error);
+    if (!reading->root && json_error_code(&error) == json_error_numeric_overflow) {
+        /* Valid JSON all the same; so that the fault can be told where it is. */
+        reading->inexact = true;
+        reading->root = load(request, JSON_DECODE_INT_AS_REAL, &error);
+    }
+    if (!reading->root)
         reply_problem(request, FG_INVALID_JSON, NULL, "Line %d, column %d: %s.", error.line,
                       error.column, error.text);
-    return root;
+    return reading->root != NULL;
 }
 
 /* A field's JSON pointer (RFC 6901): "~" and "/" in its name are escaped. */
@@ -70,67 +96,80 @@ static char *pointer_to(struct arena *arena, const char *field)
     return pointer;
 }
 
-static void add_fault(struct request *request, json_t *faults, const char *field,
-                      const char *detail)
+static void add_fault(struct reading *reading, const char *field, const char *detail)
 {
-    json_array_append_new(faults, json_pack("{s:s, s:s}", "pointer",
-                                            pointer_to(&request->arena, field), "detail", detail));
+    if (json_array_size(reading->faults) >= FAULTS_MAX)
+        return;
+    json_array_append_new(reading->faults,
+                          json_pack("{s:s, s:s}", "pointer",
+                                    pointer_to(&reading->request->arena, field), "detail", detail));
 }
 
 /* ---- Fields --------------------------------------------------------------------------------- */
 
-static void read_integer(struct request *request, const struct body_field *field,
-                         const json_t *value, void *to, json_t *faults)
+static bool whole_number(const struct reading *reading, const json_t *value, int64_t *number)
 {
-    int64_t number = json_integer_value(value);
-    if (!json_is_integer(value) || number < field->least || number > field->greatest)
-        add_fault(request, faults, field->name, field->what);
+    double real = json_real_value(value);
+    if (json_is_integer(value))
+        *number = json_integer_value(value);
+    else if (reading->inexact && real >= -EXACT && real <= EXACT && real == (double)(int64_t)real)
+        *number = (int64_t)real;
+    else
+        return false;
+    return true;
+}
+
+static void read_integer(struct reading *reading, const struct body_field *field,
+                         const json_t *value, void *to)
+{
+    int64_t number;
+    if (!whole_number(reading, value, &number) || number < field->least || number > field->greatest)
+        add_fault(reading, field->name, field->what);
     else
         memcpy(to, &number, sizeof number);
 }
 
-static void read_string(struct request *request, const struct body_field *field,
-                        const json_t *value, void *to, json_t *faults)
+static void read_string(struct reading *reading, const struct body_field *field,
+                        const json_t *value, void *to)
 {
     if (json_is_null(value) && !field->required)
         return;
     if (!json_is_string(value) ||
         (field->type == BODY_STRING && json_string_length(value) > (size_t)field->greatest)) {
-        add_fault(request, faults, field->name, field->what);
+        add_fault(reading, field->name, field->what);
         return;
     }
-    const char *copy = arena_string(&request->arena, json_string_value(value));
+    const char *copy = arena_string(&reading->request->arena, json_string_value(value));
     memcpy(to, &copy, sizeof copy);
 }
 
-static void read_fields(struct request *request, const json_t *root,
-                        const struct body_field *fields, size_t count, void *out, json_t *faults)
+static void read_fields(struct reading *reading, const struct body_field *fields, size_t count,
+                        void *out)
 {
     for (size_t i = 0; i < count; i++) {
         const struct body_field *field = &fields[i];
-        const json_t *value = json_object_get(root, field->name);
+        const json_t *value = json_object_get(reading->root, field->name);
         void *to = (char *)out + field->offset;
         if (!value && field->required)
-            add_fault(request, faults, field->name, "This field is required.");
+            add_fault(reading, field->name, "This field is required.");
         else if (value && field->type == BODY_INTEGER)
-            read_integer(request, field, value, to, faults);
+            read_integer(reading, field, value, to);
         else if (value)
-            read_string(request, field, value, to, faults);
+            read_string(reading, field, value, to);
     }
 }
 
-static void find_unknown(struct request *request, json_t *root, const struct body_field *fields,
-                         size_t count, json_t *faults)
+static void find_unknown(struct reading *reading, const struct body_field *fields, size_t count)
 {
     const char *name;
     json_t *value;
-    json_object_foreach(root, name, value)
+    json_object_foreach(reading->root, name, value)
     {
         bool known = false;
         for (size_t i = 0; i < count; i++)
             known |= strcmp(fields[i].name, name) == 0;
         if (!known)
-            add_fault(request, faults, name, "There is no such field.");
+            add_fault(reading, name, "There is no such field.");
     }
 }
 
@@ -154,30 +193,36 @@ static bool names_hold(struct request *request, const struct body_field *fields,
     return true;
 }
 
+/* Answers with all faults; the sentence is the first one's. */
+static void refuse(struct reading *reading)
+{
+    const json_t *first = json_array_get(reading->faults, 0);
+    const char *pointer = json_string_value(json_object_get(first, "pointer"));
+    const char *detail = json_string_value(json_object_get(first, "detail"));
+    reply_problem(reading->request, FG_INVALID_REQUEST,
+                  json_pack("{s:O}", "errors", reading->faults), "%s%s%s",
+                  pointer[0] ? pointer + 1 : "", pointer[0] ? ": " : "", detail);
+}
+
 bool body_read(struct request *request, const struct body_field *fields, size_t count, void *out)
 {
-    json_t *root = parse(request);
-    if (!root)
+    struct reading reading = {.request = request};
+    if (!parse(&reading))
         return false;
-    json_t *faults = json_array();
-    if (!json_is_object(root)) {
-        json_array_append_new(
-            faults, json_pack("{s:s, s:s}", "pointer", "", "detail", "The body is a JSON object."));
+    reading.faults = json_array();
+    if (json_is_object(reading.root)) {
+        read_fields(&reading, fields, count, out);
+        find_unknown(&reading, fields, count);
     } else {
-        read_fields(request, root, fields, count, out, faults);
-        find_unknown(request, root, fields, count, faults);
+        json_array_append_new(reading.faults, json_pack("{s:s, s:s}", "pointer", "", "detail",
+                                                        "The body is a JSON object."));
     }
-    json_decref(root);
-    if (json_array_size(faults) > 0) {
-        const json_t *first = json_array_get(faults, 0);
-        const char *pointer = json_string_value(json_object_get(first, "pointer"));
-        const char *detail = json_string_value(json_object_get(first, "detail"));
-        reply_problem(request, FG_INVALID_REQUEST, json_pack("{s:o}", "errors", faults), "%s%s%s",
-                      pointer[0] ? pointer + 1 : "", pointer[0] ? ": " : "", detail);
-        return false;
-    }
-    json_decref(faults);
-    return names_hold(request, fields, count, out);
+    bool taken = json_array_size(reading.faults) == 0;
+    if (!taken)
+        refuse(&reading);
+    json_decref(reading.root);
+    json_decref(reading.faults);
+    return taken && names_hold(request, fields, count, out);
 }
 
 /* ---- Query ---------------------------------------------------------------------------------- */
@@ -186,8 +231,8 @@ void query_refuse(struct request *request, const char *name, const char *detail)
 {
     char *pointer = arena_alloc(&request->arena, strlen(name) + 2);
     stpcpy(stpcpy(pointer, "?"), name);
-    reply_problem(request, FG_INVALID_REQUEST, reply_error_at(pointer, detail), "%s: %s", name,
-                  detail);
+    reply_problem(request, FG_INVALID_REQUEST, reply_error_at(pointer, detail), "%s%s%s", name,
+                  name[0] ? ": " : "", detail);
 }
 
 bool query_integer(struct request *request, const char *name, int64_t least, int64_t greatest,

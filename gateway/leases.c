@@ -69,6 +69,13 @@ static int64_t time_left_ms(int64_t ttl_ms, int64_t started_boot_ms)
     return ttl_ms - (clock_boot_ms() + 1 - started_boot_ms);
 }
 
+/* The same by Redis' clock, whose "now" was rounded down. */
+static int64_t redis_left_ms(const struct lease_holder *holder, int64_t now_ms)
+{
+    int64_t left_ms = holder->expires_at_ms - (now_ms + 1);
+    return left_ms > 0 ? left_ms : 0;
+}
+
 static struct lease_pair pair_of(const struct lease_key *key)
 {
     struct lease_pair pair = {.token = key->token};
@@ -104,9 +111,7 @@ static void granting_remove(struct lease_acquire *acquire)
 static void add_holder(struct lease_acquire *acquire, const struct lease_holder *holder,
                        const char *owner, int64_t now_ms)
 {
-    int64_t left_ms = holder->expires_at_ms - now_ms;
-    if (left_ms < 0)
-        left_ms = 0;
+    int64_t left_ms = redis_left_ms(holder, now_ms);
     if (acquire->holder_count == 0 || left_ms < acquire->retry_after_ms)
         acquire->retry_after_ms = left_ms;
     acquire->holders[acquire->holder_count++] = (struct lease_holder_view){
@@ -501,7 +506,7 @@ static void fill_view(struct lease_view *view, const struct script_answer *answe
             lease_secret_equal(holder->pair.secret, pair.secret) &&
             holder->expires_at_ms > answer->now_ms) {
             view->expired = false;
-            view->expires_in_ms = holder->expires_at_ms - answer->now_ms;
+            view->expires_in_ms = redis_left_ms(holder, answer->now_ms);
         }
     }
 }

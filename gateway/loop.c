@@ -19,8 +19,9 @@
 enum {
     PRIVATE_REDIS_START_MS = 5000,
     START_POLL_MS = 2,
-    FLUSH_TURNS = 200, /* of the loop, to send the last answers */
-    FLUSH_PAUSE_MS = 5
+    ANSWER_TURNS = 200, /* of the loop, for the last commits */
+    ANSWER_PAUSE_MS = 5,
+    SEND_TURNS = 4 /* to send the last answers */
 };
 
 /* ---- Signals and draining ------------------------------------------------------------------- */
@@ -224,13 +225,15 @@ void loop_run(struct loop *loop)
 /* Lets what is suspended be answered: Redis calls fail, store ops finish, answers are sent. */
 static void answer_the_rest(struct loop *loop)
 {
-    for (int turn = 0; turn < FLUSH_TURNS; turn++) {
+    for (int turn = 0; turn < ANSWER_TURNS; turn++) {
         store_collect(loop->store);
         ev_run(loop->ev, EVRUN_NOWAIT);
-        if (store_in_flight(loop->store) == 0 && drained(loop))
-            return;
-        nanosleep(&(struct timespec){.tv_nsec = FLUSH_PAUSE_MS * 1000000L}, NULL);
+        if (store_in_flight(loop->store) == 0 && server_suspended(loop->server) == 0)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = ANSWER_PAUSE_MS * 1000000L}, NULL);
     }
+    for (int turn = 0; turn < SEND_TURNS; turn++)
+        ev_run(loop->ev, EVRUN_NOWAIT);
 }
 
 void loop_stop(struct loop *loop)

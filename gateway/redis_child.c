@@ -119,7 +119,7 @@ static int redirect_streams(void)
 static int prepare(const struct redis_child *child, pid_t parent)
 {
     /* The order matters: a parent that died before the prctl() sends no signal any more. */
-    if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0)
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         return -1;
     if (getppid() != parent)
         _exit(EXIT_FAILURE);

@@ -2,7 +2,8 @@
  *
  * It listens on <data dir>/redis.sock only, keeps an append-only file in the data directory, has a
  * session of its own (Ctrl-C reaches it only through us), and ends when we end: on purpose by
- * SIGTERM, and by PR_SET_PDEATHSIG where we are killed. It holds an inherited flock on
+ * SIGTERM, and by PR_SET_PDEATHSIG (SIGKILL,
+ * which a stopped server obeys, too) where we are killed. It holds an inherited flock on
  * <data dir>/redis.lock for as long as it lives, so that the next gateway never starts a second
  * server on the same append-only file. When it dies it is started again, with back-off.
  *

@@ -24,13 +24,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
+#include <sys/socket.h>
 
 enum {
     SHA_CHARS = 40,
     IN_FLIGHT_MAX = 20000,
     BACKOFF_FIRST_MS = 20,
     BACKOFF_MAX_MS = 1000,
-    HEARTBEAT_MS = 1000
+    HEARTBEAT_MS = 1000,
+    LOGGED_BYTES = 200 /* of an error that Redis gives */
 };
 
 extern const char embedded_acquire_lua[], embedded_renew_lua[], embedded_release_lua[],
@@ -293,6 +295,13 @@ static bool begins(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+static void log_refusal(const char *error)
+{
+    char shown[LOGGED_BYTES];
+    snprintf(shown, sizeof shown, "%s", error);
+    log_warn("redis refused", LOG_STR("error", shown));
+}
+
 static void on_error_reply(struct redis_link *link, struct command *command,
                            const redisReply *reply)
 {
@@ -304,7 +313,7 @@ static void on_error_reply(struct redis_link *link, struct command *command,
         return;
     }
     if (strncmp(link->last_error, reply->str, sizeof link->last_error - 1) != 0)
-        log_warn("redis refused", LOG_STR("error", reply->str));
+        log_refusal(reply->str);
     snprintf(link->last_error, sizeof link->last_error, "%s", reply->str);
     bool demoted = begins(reply->str, "READONLY");
     answer(command, FG_REDIS_UNAVAILABLE, NULL);
@@ -312,12 +321,9 @@ static void on_error_reply(struct redis_link *link, struct command *command,
         drop(link, "it has become a read-only replica");
 }
 
-static void on_reply(redisAsyncContext *context, void *raw, void *data)
+static void take_reply(struct command *command, const redisReply *reply)
 {
-    (void)context;
-    struct command *command = data;
     struct redis_link *link = command->link;
-    const redisReply *reply = raw;
 #ifdef FG_FAILPOINTS
     if (!command->done)
         shift_answers(command);
@@ -340,6 +346,45 @@ static void on_reply(redisAsyncContext *context, void *raw, void *data)
         answer(command, FG_STORE_MISMATCH, NULL);
     else
         answer(command, FG_OK, reply);
+}
+
+/* hiredis aborts on a reply that nobody asked for. None may reach it: neither one that comes while
+ * nothing is pending, nor one behind the answer to the last question. */
+static bool speaks_unasked(const struct redis_link *link)
+{
+    char byte;
+    return TAILQ_EMPTY(&link->commands) &&
+           recv(link->context->c.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+static bool says_too_much(const struct redis_link *link)
+{
+    const redisReader *reader = link->context ? link->context->c.reader : NULL;
+    return reader && TAILQ_EMPTY(&link->commands) && reader->pos < reader->len;
+}
+
+static void on_reply(redisAsyncContext *context, void *raw, void *data)
+{
+    (void)context;
+    struct command *command = data;
+    struct redis_link *link = command->link;
+    take_reply(command, raw);
+    if (says_too_much(link))
+        drop(link, "it answered more than was asked");
+}
+
+/* In place of the adapter's own. */
+static void on_readable(struct ev_loop *loop, ev_io *io, int events)
+{
+    (void)loop;
+    (void)events;
+    redisAsyncContext *context = ((redisLibevEvents *)io->data)->context;
+    struct redis_link *link = context->data;
+    bool connected = (context->c.flags & REDIS_CONNECTED) != 0;
+    if (connected && link->context == context && speaks_unasked(link))
+        drop(link, "it spoke without being asked");
+    else
+        redisAsyncHandleRead(context);
 }
 
 /* ---- First words ---------------------------------------------------------------------------- */
@@ -489,6 +534,7 @@ static void start_connecting(struct redis_link *link)
     context->data = link;
     link->context = context;
     redisLibevAttach(link->loop, context);
+    ev_set_cb(&((redisLibevEvents *)context->ev.data)->rev, on_readable);
     redisAsyncSetConnectCallback(context, on_connect);
     redisAsyncSetDisconnectCallback(context, on_disconnect);
     ev_timer_set(&link->deadline, (double)link->options.timeout_ms / 1000.0, 0.0);
@@ -550,6 +596,11 @@ void redis_link_free(struct redis_link *link)
 {
     assert(!link || TAILQ_EMPTY(&link->commands));
     free(link);
+}
+
+void redis_link_distrust(struct redis_link *link, const char *why)
+{
+    drop(link, why);
 }
 
 enum redis_link_state redis_link_state(const struct redis_link *link)

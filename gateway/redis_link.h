@@ -60,6 +60,11 @@ void redis_link_stop(struct redis_link *link);
 /* Frees a stopped link. NULL is fine. */
 void redis_link_free(struct redis_link *link);
 
+/* Drops the connection, whose replies no longer fit the questions, and makes a new one. What is
+ * pending is answered with FG_REDIS_UNAVAILABLE. May be called from inside an answer. `why` is
+ * static. */
+void redis_link_distrust(struct redis_link *link, const char *why);
+
 enum redis_link_state redis_link_state(const struct redis_link *link);
 
 /* How many times connecting has failed since the link was last up. */

@@ -201,9 +201,17 @@ bool request_check(struct request *request)
     if (!request->response &&
         request->headers.content_length > request->loop->config->max_body_bytes)
         refuse_length(request);
-    if (!request->response)
+    /* How long a chunked body is shows only at its end, and that comes first. */
+    if (!request->response && !request->headers.chunked)
         check_token(request);
     return true;
+}
+
+bool request_complete(struct request *request)
+{
+    if (request->headers.chunked)
+        check_token(request);
+    return !request->response;
 }
 
 /* ---- The body ------------------------------------------------------------------------------- */

@@ -47,6 +47,7 @@ struct request_headers {
     enum version_condition condition; /* of a write, from these two */
     int64_t condition_version;
     bool expects_continue;
+    bool chunked;
     int64_t content_length; /* -1: none */
 };
 
@@ -65,8 +66,10 @@ struct request {
     struct MHD_Connection *connection;
     struct arena arena;
     const char *method;
-    const char *target;                             /* the raw path */
-    const struct route *route;                      /* NULL: refused before */
+    const char *target;        /* the raw path */
+    const char *headers_at;    /* where the library's buffer must hold the first header; NULL: the
+                                  request line hides something */
+    const struct route *route; /* NULL: refused before */
     const char *parameters[REQUEST_PARAMETERS_MAX]; /* decoded, in the order of the path */
     struct query_parameter query[REQUEST_QUERY_MAX];
     size_t query_count;
@@ -100,6 +103,9 @@ bool request_check(struct request *request);
 /* Takes a piece of the body; what is over --max-body is thrown away, and the request answered.
  * False: far too much comes, drop the connection. */
 bool request_gather(struct request *request, const char *data, size_t bytes);
+
+/* The body has arrived: what could not be checked before. False: answered. */
+bool request_complete(struct request *request);
 
 /* The value of a query parameter, NULL where it was not sent. */
 const char *request_query(const struct request *request, const char *name);

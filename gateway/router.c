@@ -40,6 +40,18 @@ static void add_method(char *allow, size_t allow_bytes, const char *method)
     snprintf(allow + used, allow_bytes - used, "%s%s%s", used > 0 ? ", " : "", method, also);
 }
 
+static bool is_unbuilt(const struct request *request)
+{
+    size_t bytes = strlen(request->method);
+    for (size_t i = 0; unbuilt_routes[i]; i++) {
+        if (strncmp(unbuilt_routes[i], request->method, bytes) == 0 &&
+            unbuilt_routes[i][bytes] == ' ' &&
+            matches(unbuilt_routes[i] + bytes + 1, request->target))
+            return true;
+    }
+    return false;
+}
+
 enum fg_status router_find(struct request *request, char *allow, size_t allow_bytes)
 {
     const char *method = strcmp(request->method, "HEAD") == 0 ? "GET" : request->method;
@@ -53,7 +65,7 @@ enum fg_status router_find(struct request *request, char *allow, size_t allow_by
         }
         add_method(allow, allow_bytes, route->method);
     }
-    return allow[0] != '\0' ? FG_METHOD_NOT_ALLOWED : FG_NOT_FOUND;
+    return allow[0] != '\0' && !is_unbuilt(request) ? FG_METHOD_NOT_ALLOWED : FG_NOT_FOUND;
 }
 
 /* {id} and {code} are looked up as they are; everything else in braces is a name. */

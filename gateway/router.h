@@ -30,6 +30,10 @@ struct route {
 /* The table (routes.c), ended by a row without a method. */
 extern const struct route routes[];
 
+/* Calls of the contract that are not built yet, "PUT /resources/{r}", ended by NULL: 404 although
+ * the path has other methods. */
+extern const char *const unbuilt_routes[];
+
 /* Finds the route of request->method and request->target; HEAD is GET. FG_OK: request->route is
  * set. FG_NOT_FOUND; FG_METHOD_NOT_ALLOWED: `allow` has the methods, "GET, HEAD, PUT". */
 enum fg_status router_find(struct request *request, char *allow, size_t allow_bytes);

@@ -35,3 +35,9 @@ const struct route routes[] = {
     {0},
 };
 /* clang-format on */
+
+const char *const unbuilt_routes[] = {
+    "PUT /resources/{r}",
+    "POST /store/{r}",
+    NULL,
+};

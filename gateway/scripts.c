@@ -85,6 +85,15 @@ static bool read_member(const char *text, struct lease_pair *pair)
            read_hex(colon + 1, pair->secret, sizeof pair->secret);
 }
 
+/* A score is a double in text; what no clock can show counts as the end of time. */
+static int64_t read_score(const char *text)
+{
+    double score = strtod(text, NULL);
+    if (!(score > 0))
+        return 0;
+    return score < (double)FENCING_TOKEN_MAX ? (int64_t)score : FENCING_TOKEN_MAX;
+}
+
 static size_t read_holders(const redisReply *list, struct arena *arena,
                            const struct lease_holder **out)
 {
@@ -97,7 +106,7 @@ static size_t read_holders(const redisReply *list, struct arena *arena,
         const redisReply *score = list->element[i + 1];
         if (member->type == REDIS_REPLY_STRING && score->type == REDIS_REPLY_STRING &&
             read_member(member->str, &holders[count].pair)) {
-            holders[count].expires_at_ms = (int64_t)strtod(score->str, NULL);
+            holders[count].expires_at_ms = read_score(score->str);
             count++;
         }
     }
@@ -122,23 +131,17 @@ static int64_t number_at(const redisReply *reply, size_t at)
 static void read_holder_answer(const redisReply *reply, struct arena *arena,
                                struct script_answer *answer)
 {
-    answer->done = strcmp(string_at(reply, 0), "GRANTED") == 0;
     answer->token = number_at(reply, 1);
     answer->now_ms = number_at(reply, 2);
     if (reply->elements > 3)
         answer->holder_count = read_holders(reply->element[3], arena, &answer->holders);
     if (reply->elements > 4)
         answer->dropped_count = read_holders(reply->element[4], arena, &answer->dropped);
-    if (answer->done && answer->token == 0)
-        answer->status = FG_REDIS_UNAVAILABLE;
 }
 
 /* {"RENEWED" | "RESTORED" | "EXPIRED", expiry, now} */
 static void read_renew_answer(const redisReply *reply, struct script_answer *answer)
 {
-    const char *word = string_at(reply, 0);
-    answer->restored = strcmp(word, "RESTORED") == 0;
-    answer->done = answer->restored || strcmp(word, "RENEWED") == 0;
     answer->expires_at_ms = number_at(reply, 1);
     answer->now_ms = number_at(reply, 2);
 }
@@ -146,24 +149,60 @@ static void read_renew_answer(const redisReply *reply, struct script_answer *ans
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
 struct call {
+    struct redis_link *link;
     enum script script;
+    uint8_t secret[LEASE_SECRET_BYTES]; /* acquire: of this attempt */
     script_done_fn done;
     void *arg;
 };
+
+/* A grant is ours if the attempt's own pair is among the holders. */
+static bool grant_is_ours(const struct call *call, const struct script_answer *answer)
+{
+    for (size_t i = 0; i < answer->holder_count; i++) {
+        const struct lease_pair *pair = &answer->holders[i].pair;
+        if (pair->token == answer->token && lease_secret_equal(pair->secret, call->secret))
+            return answer->token <= FENCING_TOKEN_MAX;
+    }
+    return false;
+}
+
+/* Reads an answer by its first word. False: no answer that this script gives; whatever speaks there
+ * does not speak of our question. */
+static bool read_answer(const struct call *call, const redisReply *reply, struct arena *arena,
+                        struct script_answer *answer)
+{
+    const char *word = reply->type == REDIS_REPLY_ARRAY ? string_at(reply, 0) : "";
+    switch (call->script) {
+    case SCRIPT_ACQUIRE:
+        if (strcmp(word, "EXHAUSTED") == 0) {
+            answer->status = FG_TOKENS_EXHAUSTED;
+            return true;
+        }
+        read_holder_answer(reply, arena, answer);
+        answer->done = strcmp(word, "GRANTED") == 0;
+        return answer->done ? grant_is_ours(call, answer) : strcmp(word, "BUSY") == 0;
+    case SCRIPT_RENEW:
+        read_renew_answer(reply, answer);
+        answer->restored = strcmp(word, "RESTORED") == 0;
+        answer->done = answer->restored || strcmp(word, "RENEWED") == 0;
+        return answer->done || strcmp(word, "EXPIRED") == 0;
+    case SCRIPT_INSPECT:
+        read_holder_answer(reply, arena, answer);
+        return strcmp(word, "OK") == 0;
+    default:
+        return strcmp(word, "OK") == 0;
+    }
+}
 
 static void on_reply(void *arg, enum fg_status status, const redisReply *reply)
 {
     struct call *call = arg;
     struct script_answer answer = {.status = status};
     struct arena arena = {0};
-    if (status == FG_OK) {
-        const char *word = string_at(reply, 0);
-        if (strcmp(word, "EXHAUSTED") == 0)
-            answer.status = FG_TOKENS_EXHAUSTED;
-        else if (call->script == SCRIPT_RENEW)
-            read_renew_answer(reply, &answer);
-        else if (call->script != SCRIPT_RELEASE)
-            read_holder_answer(reply, &arena, &answer);
+    if (status == FG_OK && !read_answer(call, reply, &arena, &answer)) {
+        answer = (struct script_answer){.status = FG_REDIS_UNAVAILABLE};
+        redis_link_distrust(call->link, "an answer that makes no sense");
     }
     call->done(call->arg, &answer);
     arena_free(&arena);
@@ -171,12 +210,15 @@ static void on_reply(void *arg, enum fg_status status, const redisReply *reply)
 }
 
 static void run(struct redis_link *link, enum script script, size_t key_count,
-                const char *const *arguments, size_t argument_count, script_done_fn done, void *arg)
+                const char *const *arguments, size_t argument_count, const uint8_t *secret,
+                script_done_fn done, void *arg)
 {
     struct call *call = malloc(sizeof *call);
     if (!call)
         abort();
-    *call = (struct call){script, done, arg};
+    *call = (struct call){.link = link, .script = script, .done = done, .arg = arg};
+    if (secret)
+        memcpy(call->secret, secret, LEASE_SECRET_BYTES);
     redis_link_run(link, script, key_count, arguments, argument_count, on_reply, call);
 }
 
@@ -198,7 +240,7 @@ void script_acquire(struct redis_link *link, const char *store_uuid, const char 
     write_secret(hex, secret);
     const char *arguments[] = {store_key,  counter,  holders, store_uuid, mark_text,
                                limit_text, ttl_text, hex,     memory_ms};
-    run(link, SCRIPT_ACQUIRE, 3, arguments, COUNT(arguments), done, arg);
+    run(link, SCRIPT_ACQUIRE, 3, arguments, COUNT(arguments), secret, done, arg);
 }
 
 void script_renew(struct redis_link *link, const char *store_uuid, const char *resource,
@@ -215,7 +257,7 @@ void script_renew(struct redis_link *link, const char *store_uuid, const char *r
     write_number(limit_text, limit);
     const char *arguments[] = {store_key,  counter,  holders,    store_uuid,          member,
                                token_text, ttl_text, limit_text, restore ? "1" : "0", memory_ms};
-    run(link, SCRIPT_RENEW, 3, arguments, COUNT(arguments), done, arg);
+    run(link, SCRIPT_RENEW, 3, arguments, COUNT(arguments), NULL, done, arg);
 }
 
 void script_release(struct redis_link *link, const char *store_uuid, const char *resource,
@@ -225,7 +267,7 @@ void script_release(struct redis_link *link, const char *store_uuid, const char 
     write_key(holders, resource, "holders");
     write_member(member, pair);
     const char *arguments[] = {store_key, holders, store_uuid, member};
-    run(link, SCRIPT_RELEASE, 2, arguments, COUNT(arguments), done, arg);
+    run(link, SCRIPT_RELEASE, 2, arguments, COUNT(arguments), NULL, done, arg);
 }
 
 void script_inspect(struct redis_link *link, const char *store_uuid, const char *resource,
@@ -234,5 +276,5 @@ void script_inspect(struct redis_link *link, const char *store_uuid, const char 
     char holders[KEY_CHARS];
     write_key(holders, resource, "holders");
     const char *arguments[] = {store_key, holders, store_uuid};
-    run(link, SCRIPT_INSPECT, 2, arguments, COUNT(arguments), done, arg);
+    run(link, SCRIPT_INSPECT, 2, arguments, COUNT(arguments), NULL, done, arg);
 }

@@ -1,15 +1,8 @@
-/* server.c - the libmicrohttpd daemon, its connections, and the requests on them.
- *
- * Deadlines. libmicrohttpd knows idle time only, which a client that sends a byte now and then
- * never reaches. So each connection is in one of two lists, in the order of time, and a timer looks
- * at their heads: between requests (headers must be complete IDLE_MS after the last answer) and
- * receiving (body complete --request-timeout-ms after the headers). Late ones are shut down; the
- * library then notices and cleans up. A request that is being worked on has no deadline here:
- * whatever it waits for has its own. */
+/* server.c - the libmicrohttpd daemon, run by our loop, and the requests on it (server.h). */
 #include "gateway/server.h"
 
-#include "gateway/clock.h"
 #include "gateway/config.h"
+#include "gateway/connections.h"
 #include "gateway/faults.h"
 #include "gateway/listener.h"
 #include "gateway/log.h"
@@ -23,27 +16,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-enum {
-    IDLE_MS = 75 * 1000,
-    SWEEP_MS = 250,
-    DISCARD_BYTES_MAX = 64 * 1024 /* of a refused body that are still read politely */
-};
-
-enum connection_phase { CONNECTION_IDLE, CONNECTION_RECEIVING, CONNECTION_WORKING };
-
-struct connection {
-    TAILQ_ENTRY(connection) entry; /* in the list of its phase; working: in none */
-    struct server *server;
-    int fd;
-    enum connection_phase phase;
-    int64_t since_boot_ms;
-};
-
-TAILQ_HEAD(connection_list, connection);
+/* Of the body of a refused request, this much is still read, so that the client reads the answer.
+ */
+enum { DISCARD_BYTES_MAX = 64 * 1024 * 1024 };
 
 struct server {
     struct loop *loop;
@@ -52,86 +29,44 @@ struct server {
     char url[SERVER_URL_BYTES];
     bool dirty; /* something happened: MHD_run() is due */
     size_t in_flight;
-    struct connection_list idle, receiving;
+    size_t suspended;
+    struct connections *connections;
     ev_io io;
     ev_prepare prepare;
-    ev_timer timeout; /* of libmicrohttpd */
-    ev_timer sweep;   /* of ours */
+    ev_timer timeout; /* the library's next one */
 };
 
-/* ---- Connections and their deadlines -------------------------------------------------------- */
-
-static struct connection_list *list_of(struct connection *connection)
-{
-    switch (connection->phase) {
-    case CONNECTION_IDLE:
-        return &connection->server->idle;
-    case CONNECTION_RECEIVING:
-        return &connection->server->receiving;
-    case CONNECTION_WORKING:
-        break;
-    }
-    return NULL;
-}
-
-static void enter_phase(struct connection *connection, enum connection_phase phase)
-{
-    struct connection_list *list = list_of(connection);
-    if (list)
-        TAILQ_REMOVE(list, connection, entry);
-    connection->phase = phase;
-    connection->since_boot_ms = clock_boot_ms();
-    list = list_of(connection);
-    if (list)
-        TAILQ_INSERT_TAIL(list, connection, entry);
-}
+/* ---- Connections ---------------------------------------------------------------------------- */
 
 static void on_connection(void *arg, struct MHD_Connection *handle, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {
     struct server *server = arg;
-    struct connection *connection = *context;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        connection = calloc(1, sizeof *connection);
-        if (!connection)
-            abort();
-        connection->server = server;
-        connection->fd =
-            MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-        connection->phase = CONNECTION_WORKING; /* in no list yet */
-        enter_phase(connection, CONNECTION_IDLE);
-        *context = connection;
-    } else if (connection) {
-        enter_phase(connection, CONNECTION_WORKING);
-        free(connection);
+        *context = connection_new(
+            server->connections,
+            MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
+    } else {
+        if (*context)
+            connection_free(*context);
+        /* At the limit the library listens again only in its next run. */
+        server->dirty = true;
     }
 }
 
-static struct connection *connection_of(const struct request *request)
+static struct connection *connection_of(struct MHD_Connection *handle)
 {
-    return MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
-        ->socket_context;
+    return MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 }
 
-static void sweep_list(struct connection_list *list, int64_t allowed_ms)
+/* The request line has been read; `target` is as it was sent, query included. */
+static void *on_request_line(void *arg, const char *target, struct MHD_Connection *handle)
 {
-    int64_t now_ms = clock_boot_ms();
-    struct connection *connection, *next;
-    for (connection = TAILQ_FIRST(list);
-         connection && now_ms - connection->since_boot_ms > allowed_ms; connection = next) {
-        next = TAILQ_NEXT(connection, entry);
-        shutdown(connection->fd, SHUT_RDWR);
-        enter_phase(connection, CONNECTION_WORKING); /* not again */
-    }
-}
-
-static void on_sweep(struct ev_loop *ev, ev_timer *timer, int events)
-{
-    (void)ev;
-    (void)events;
-    struct server *server = timer->data;
-    sweep_list(&server->idle, IDLE_MS);
-    sweep_list(&server->receiving, server->loop->config->request_timeout_ms);
+    (void)arg;
+    struct connection *connection = connection_of(handle);
+    connection_enter(connection, CONNECTION_RECEIVING);
+    connection_set_target_bytes(connection, target ? strlen(target) : 0);
+    return NULL; /* becomes the context of on_request() */
 }
 
 /* ---- Requests ------------------------------------------------------------------------------- */
@@ -139,7 +74,7 @@ static void on_sweep(struct ev_loop *ev, ev_timer *timer, int events)
 static enum MHD_Result queue_answer(struct request *request)
 {
     if (FAULT(before_reply)) /* as if the network had gone away */
-        shutdown(connection_of(request)->fd, SHUT_RDWR);
+        connection_cut(connection_of(request->connection));
     enum MHD_Result result =
         MHD_queue_response(request->connection, request->http, request->response);
     MHD_destroy_response(request->response);
@@ -177,41 +112,48 @@ void server_answered(struct request *request)
     if (!request->suspended)
         return;
     request->suspended = false;
+    request->loop->server->suspended--;
     MHD_resume_connection(request->connection);
     request->loop->server->dirty = true;
 }
 
 static enum MHD_Result request_run(struct request *request)
 {
-    enter_phase(connection_of(request), CONNECTION_WORKING);
-    if (!request->response)
+    connection_enter(connection_of(request->connection), CONNECTION_WORKING);
+    if (!request->response && request_complete(request))
         request->route->handler(request);
     if (request->response)
         return queue_answer(request);
     /* Suspended here, inside the library's call and before anything can answer: all answers
      * come from this thread. */
     request->suspended = true;
+    request->loop->server->suspended++;
     MHD_suspend_connection(request->connection);
     return MHD_YES;
 }
 
-static struct request *begin(struct server *server, struct MHD_Connection *connection,
-                             const char *method, const char *target)
+/* Where the first header must begin: the library hands out pointers into what it has read, one
+ * behind the other. NULL where the request line is not all there: a NUL byte in it hides what
+ * follows. */
+static const char *after_request_line(struct MHD_Connection *connection, const char *method,
+                                      const char *target, const char *version)
 {
-    struct request *request = request_new(server->loop, connection, method, target);
-    server->in_flight++;
-    enter_phase(connection_of(request), CONNECTION_RECEIVING);
-    return request;
+    const char *target_end = target + connection_target_bytes(connection_of(connection));
+    if (target != method + strlen(method) + 1 || version != target_end + 1)
+        return NULL;
+    return version + strlen(version) + strlen("\r\n");
 }
 
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *target,
                                   const char *method, const char *version, const char *data,
                                   size_t *data_bytes, void **context)
 {
-    (void)version;
+    struct server *server = arg;
     struct request *request = *context;
     if (!request) {
-        *context = request = begin(arg, connection, method, target);
+        *context = request = request_new(server->loop, connection, method, target);
+        request->headers_at = after_request_line(connection, method, target, version);
+        server->in_flight++;
         return request_begin(request);
     }
     if (*data_bytes > 0) {
@@ -225,7 +167,6 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 static void on_completed(void *arg, struct MHD_Connection *connection, void **context,
                          enum MHD_RequestTerminationCode code)
 {
-    (void)connection;
     (void)code;
     struct server *server = arg;
     struct request *request = *context;
@@ -233,7 +174,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **co
         return;
     *context = NULL;
     assert(!request->suspended);
-    enter_phase(connection_of(request), CONNECTION_IDLE);
+    connection_enter(connection_of(connection), CONNECTION_IDLE);
     request_free(request);
     server->in_flight--;
     loop_work_done(server->loop);
@@ -299,8 +240,9 @@ static struct MHD_Daemon *start_daemon(struct server *server)
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request,
         server, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET,
         server->listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)config->max_connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_MS / 1000), MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(CONNECTION_IDLE_MS / 1000),
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
+        MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, MHD_OPTION_NOTIFY_CONNECTION,
         on_connection, server, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_END);
 }
 
@@ -311,11 +253,9 @@ static void start_watchers(struct server *server)
     ev_io_init(&server->io, on_io, epoll_fd, EV_READ);
     ev_prepare_init(&server->prepare, on_prepare);
     ev_init(&server->timeout, on_timeout);
-    ev_timer_init(&server->sweep, on_sweep, SWEEP_MS / 1000.0, SWEEP_MS / 1000.0);
-    server->io.data = server->prepare.data = server->timeout.data = server->sweep.data = server;
+    server->io.data = server->prepare.data = server->timeout.data = server;
     ev_io_start(ev, &server->io);
     ev_prepare_start(ev, &server->prepare);
-    ev_timer_start(ev, &server->sweep);
 }
 
 struct server *server_open(struct loop *loop, char *why, size_t why_bytes)
@@ -324,17 +264,17 @@ struct server *server_open(struct loop *loop, char *why, size_t why_bytes)
     if (!server)
         abort();
     server->loop = loop;
-    TAILQ_INIT(&server->idle);
-    TAILQ_INIT(&server->receiving);
     server->listen_fd =
         listener_open(loop->config->listen, server->url, sizeof server->url, why, why_bytes);
     if (server->listen_fd < 0) {
         free(server);
         return NULL;
     }
+    server->connections = connections_open(loop->ev, loop->config->request_timeout_ms);
     server->daemon = start_daemon(server);
     if (!server->daemon) {
         snprintf(why, why_bytes, "cannot start the HTTP server");
+        connections_close(server->connections);
         close(server->listen_fd);
         free(server);
         return NULL;
@@ -353,6 +293,11 @@ size_t server_in_flight(const struct server *server)
     return server->in_flight;
 }
 
+size_t server_suspended(const struct server *server)
+{
+    return server->suspended;
+}
+
 void server_close(struct server *server)
 {
     if (!server)
@@ -361,7 +306,7 @@ void server_close(struct server *server)
     ev_io_stop(ev, &server->io);
     ev_prepare_stop(ev, &server->prepare);
     ev_timer_stop(ev, &server->timeout);
-    ev_timer_stop(ev, &server->sweep);
     MHD_stop_daemon(server->daemon);
+    connections_close(server->connections);
     free(server);
 }

@@ -24,6 +24,9 @@ const char *server_url(const struct server *server);
 /* Requests whose headers have been read and whose answer has not been sent. */
 size_t server_in_flight(const struct server *server);
 
+/* Requests that wait for Redis or the store. */
+size_t server_suspended(const struct server *server);
+
 /* Stops listening, drops every connection. No request may be suspended. */
 void server_close(struct server *server);
 

@@ -48,6 +48,20 @@ end
 own(KEYS[2], 'string')
 own(KEYS[3], 'zset')
 
+-- What is in the set and was not written here (another member form, an expiry beyond 2^53) would block
+-- the resource for ever and belongs to nobody: it goes.
+local function sweep(key)
+  local all = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    local digits, secret = string.match(all[i], '^([1-9]%d*):([0-9a-f]+)$')
+    if not digits or #secret ~= 32 or #digits > 16 or tonumber(digits) > 9007199254740991
+        or not (tonumber(all[i + 1]) < 9007199254740992) then
+      redis.call('ZREM', key, all[i])
+    end
+  end
+end
+sweep(KEYS[3])
+
 local dropped = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', decimal(now), 'WITHSCORES')
 if #dropped > 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', decimal(now))

@@ -38,6 +38,19 @@ end
 own(KEYS[2], 'string')
 own(KEYS[3], 'zset')
 
+-- As in acquire.lua: what was not written here goes.
+local function sweep(key)
+  local all = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    local digits, secret = string.match(all[i], '^([1-9]%d*):([0-9a-f]+)$')
+    if not digits or #secret ~= 32 or #digits > 16 or tonumber(digits) > 9007199254740991
+        or not (tonumber(all[i + 1]) < 9007199254740992) then
+      redis.call('ZREM', key, all[i])
+    end
+  end
+end
+sweep(KEYS[3])
+
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local token = tonumber(ARGV[3])

@@ -19,7 +19,8 @@
 enum {
     STORE_APPLICATION_ID = 0x46474154, /* "FGAT", in the file's header */
     STORE_SCHEMA_VERSION = 1,
-    QUICK_CHECK_BYTES = 32 * 1024 * 1024
+    QUICK_CHECK_BYTES = 32 * 1024 * 1024,
+    CHECKPOINT_FRAMES = 1000 /* pages in the write-ahead log */
 };
 
 extern const char embedded_schema_sql[];
@@ -39,25 +40,35 @@ static void stop_process(struct database *db, int rc)
     _exit(EX_IOERR);
 }
 
+static bool is_io_error(int rc)
+{
+    int primary = rc & 0xff;
+    return primary == SQLITE_IOERR || primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB;
+}
+
+/* A checkpoint that failed loses nothing: its pages stay in the log. But a disk that cannot be
+ * written to is not one to go on with; a full one may get room again. */
+static void note_checkpoint_failure(struct database *db, int rc)
+{
+    if (is_io_error(rc))
+        stop_process(db, rc);
+    if (!db->checkpoint_failing)
+        log_warn("the write-ahead log cannot be moved into the database, and grows",
+                 LOG_STR("error", sqlite3_errmsg(db->handle)));
+    db->checkpoint_failing = true;
+}
+
 void db_fail(struct database *db, int rc)
 {
-    enum fg_status status = FG_STORE_UNAVAILABLE;
-    switch (rc & 0xff) {
-    case SQLITE_FULL:
-        status = FG_STORAGE_FULL;
-        break;
-    case SQLITE_CONSTRAINT: /* a trigger or CHECK: the code above would have broken an invariant */
+    int primary = rc & 0xff;
+    if (primary ==
+        SQLITE_CONSTRAINT) { /* a trigger or CHECK: an invariant would have been broken */
         log_error("invariant violated: stopping", LOG_STR("error", sqlite3_errmsg(db->handle)));
         abort();
-    case SQLITE_IOERR:
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-        if (db->writes)
-            stop_process(db, sqlite3_extended_errcode(db->handle));
-        break;
-    default:
-        break;
     }
+    if (db->writes && is_io_error(rc))
+        stop_process(db, sqlite3_extended_errcode(db->handle));
+    enum fg_status status = primary == SQLITE_FULL ? FG_STORAGE_FULL : FG_STORE_UNAVAILABLE;
     if (db->status == FG_OK) {
         db->status = status;
         log_warn("store error", LOG_STR("error", sqlite3_errmsg(db->handle)),
@@ -261,6 +272,20 @@ static enum fg_status check_file(struct database *db, bool may_create, char *why
     return undamaged(db, why, why_bytes) ? FG_OK : FG_STORE_UNAVAILABLE;
 }
 
+/* After a commit: moves the log's pages into the database when there are enough. SQLite's own hook
+ * does the same and keeps quiet about errors; a failing disk would then show only when the log has
+ * filled it. */
+static int checkpoint_hook(void *arg, sqlite3 *handle, const char *name, int frames)
+{
+    struct database *db = arg;
+    if (frames < CHECKPOINT_FRAMES)
+        return SQLITE_OK;
+    int rc = sqlite3_wal_checkpoint_v2(handle, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (rc != SQLITE_OK && (rc & 0xff) != SQLITE_BUSY)
+        note_checkpoint_failure(db, rc);
+    return SQLITE_OK; /* the commit itself is durable */
+}
+
 enum fg_status db_open_writer(struct database *db, const char *path, bool may_create, char *why,
                               size_t why_bytes)
 {
@@ -278,6 +303,7 @@ enum fg_status db_open_writer(struct database *db, const char *path, bool may_cr
                      "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
                      "PRAGMA cache_size = -16384; PRAGMA journal_size_limit = 67108864"))
         return refuse(db, why, why_bytes, "cannot set the database up");
+    sqlite3_wal_hook(db->handle, checkpoint_hook, db);
     if (!prepare_all(db))
         return refuse(db, why, why_bytes, "the store's tables are not as expected");
     return FG_OK;

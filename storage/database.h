@@ -22,8 +22,9 @@ enum sql {
 struct database {
     sqlite3 *handle;
     sqlite3_stmt *statements[SQL_COUNT];
-    bool writes;           /* the writer's: an I/O error ends the process */
-    enum fg_status status; /* the first failure since db_clear() */
+    bool writes;             /* the writer's: an I/O error ends the process */
+    bool checkpoint_failing; /* said once */
+    enum fg_status status;   /* the first failure since db_clear() */
 };
 
 /* Opens the writing connection: creates the tables in an empty file if `may_create`, checks that it

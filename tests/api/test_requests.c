@@ -414,6 +414,33 @@ static void unknown_query_parameters_are_refused(void **state)
 /* ---- Order of checks --------------------------------------------------------------------------
  */
 
+static void calls_of_later_are_not_there_yet(void **state)
+{
+    (void)state;
+    expect_problem(call(g, "PUT", "/resources/r", NULL, "{\"limit\":2}"), 404, "not_found");
+    expect_problem(call(g, "POST", "/resources/r/revoke", NULL, "{\"reason\":\"x\"}"), 404,
+                   "not_found");
+    expect_problem(call(g, "POST", "/store/r", NULL, "{\"ops\":[]}"), 404, "not_found");
+    expect_problem(call(g, "POST", "/transactions", NULL, "{}"), 404, "not_found");
+    expect_problem(get(g, "/ledger"), 404, "not_found");
+    expect_problem(get(g, "/metrics"), 404, "not_found");
+}
+
+/* The sentence of a problem quotes what was sent, and has an end. */
+static void a_problem_about_strange_text_is_still_an_answer(void **state)
+{
+    (void)state;
+    const char *accents = "";
+    for (int i = 0; i < 600; i++)
+        accents = test_printf("%s\xc3\xa9", accents);
+    expect_problem(get(g, "/\xff"), 404, "not_found");
+    expect_problem(call(g, "POST", "/resources/\xff", NULL, NULL), 405, "method_not_allowed");
+    expect_problem(get(g, test_printf("/leases?%s=1", encoded(accents))), 400, "invalid_request");
+    expect_problem(post(g, "/leases", test_printf("{\"resource\":\"r\",\"%s\":1}", accents)), 400,
+                   "invalid_request");
+    expect_status(get(g, "/livez"), 200);
+}
+
 static void checks_come_in_their_order(void **state)
 {
     (void)state;
@@ -539,6 +566,8 @@ int main(void)
         TEST(a_body_is_an_object_of_known_members),
         TEST(a_content_type_is_not_needed_for_json),
         TEST(unknown_query_parameters_are_refused),
+        TEST(calls_of_later_are_not_there_yet),
+        TEST(a_problem_about_strange_text_is_still_an_answer),
         TEST(checks_come_in_their_order),
         TEST(pipelined_requests_are_answered_in_order),
         TEST(a_client_that_leaves_disturbs_nobody),

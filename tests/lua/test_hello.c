@@ -112,11 +112,20 @@ static void every_script_says_what_it_needs_in_its_first_line(void **state)
         {"acquire", "#!lua\n"},
         {"renew", "#!lua\n"},
         {"release", "#!lua flags=allow-oom\n"},
+        {"hello", "#!lua flags=allow-oom\n"},
         {"inspect", "#!lua flags=no-writes,allow-oom\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_memory_equal(text_of(cases[i].script), cases[i].line, strlen(cases[i].line));
-    assert_memory_equal(text_of("hello"), "#!lua", strlen("#!lua"));
+}
+
+static void it_answers_without_memory_where_the_database_is_ours(void **state)
+{
+    (void)state;
+    lua_hello(LUA_UUID, 0);
+    redis_run_out_of_memory();
+    expect_word(lua_hello(LUA_UUID, 0), "OK");
+    expect_word(lua_hello(LUA_OTHER, 0), "WRONG_STORE");
 }
 
 #define TEST(function) cmocka_unit_test_setup_teardown(function, lua_empty_server, cleanup_test)
@@ -129,6 +138,7 @@ int main(void)
         TEST(another_stores_database_is_left_to_it),
         TEST(it_is_taken_over_only_when_asked_to),
         TEST(what_is_no_uuid_is_another_store),
+        TEST(it_answers_without_memory_where_the_database_is_ours),
         TEST(time_is_read_once),
         TEST(every_script_says_what_it_needs_in_its_first_line),
     };

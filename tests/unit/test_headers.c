@@ -44,10 +44,28 @@ static struct request *request;
 static const char *detail;
 static bool framing;
 
+/* As libmicrohttpd lays a head out: one buffer, line ends and colons replaced by NUL. */
+static const struct header *lay_out(const struct header *headers)
+{
+    char *at = test_alloc(65536);
+    size_t count = 0;
+    while (headers[count].name)
+        count++;
+    struct header *laid = test_alloc((count + 1) * sizeof *laid);
+    request->headers_at = at;
+    for (size_t i = 0; i < count; i++) {
+        laid[i].name = at;
+        at = stpcpy(at, headers[i].name) + strlen(": ");
+        laid[i].value = at;
+        at = stpcpy(at, headers[i].value ? headers[i].value : "") + strlen("\r\n");
+    }
+    return laid;
+}
+
 static enum fg_status read_headers(const struct header *headers)
 {
     request = test_alloc(sizeof *request);
-    sent = headers;
+    sent = lay_out(headers);
     detail = NULL;
     framing = false;
     enum fg_status status = headers_read(request, &detail, &framing);

@@ -229,11 +229,11 @@ static void other_methods_are_told_which_there_are(void **state)
     expect_allow("PUT", "/leases/abc", "GET, HEAD, DELETE");
     expect_allow("GET", "/leases/abc/renew", "POST");
     expect_allow("POST", "/resources", "GET, HEAD");
-    expect_allow("PUT", "/resources/r", "GET, HEAD");
+    expect_allow("DELETE", "/resources/r", "GET, HEAD");
     expect_allow("GET", "/resources/r/check", "POST");
     expect_allow("DELETE", "/resources/r/history", "GET, HEAD");
     expect_allow("PUT", "/store/r", "GET, HEAD");
-    expect_allow("POST", "/store/r", "GET, HEAD");
+    expect_allow("DELETE", "/store/r", "GET, HEAD");
     expect_allow("POST", "/store/r/k", "GET, HEAD, PUT, DELETE");
     expect_allow("PATCH", "/store/r/k", "GET, HEAD, PUT, DELETE");
     expect_allow("POST", "/livez", "GET, HEAD");
