@@ -2,7 +2,9 @@
 
   routes    gateway/routes.c                    = the operations of openapi.yaml
   codes     gateway/errors.def                  = the codes of openapi.yaml, each with its status,
-                                                  on some operation, explained, with an example
+                                                  on some operation, with an example, and explained
+                                                  in the same words
+  details   the texts in gateway/*.c            hold what openapi.yaml's refusals say in detail
   options   build/fencegate --help              = those of gateway/fencegate.8, stand in README.md,
                                                   and openapi.yaml names no other
   exits     top of gateway/main.c               = those of --help and gateway/fencegate.8
@@ -65,8 +67,13 @@ def all_responses(document):
         yield f"x-unrouted-responses {status}", status, response
 
 
+def without_marks(markdown):
+    """The table marks code with backticks; errors.def, which the gateway quotes, does not."""
+    return markdown.replace("`", "")
+
+
 def check_codes(tally, document, root):
-    errors = contract.error_table(root)
+    errors, meanings = contract.error_table(root), contract.error_meanings(root)
     schema = document.raw["components"]["schemas"]["ErrorCode"]
     explained = {row[0]: row[1:] for row in CODE_ROW.findall(schema["description"])}
     examples = document.raw["components"]["examples"]
@@ -87,6 +94,9 @@ def check_codes(tally, document, root):
         elif explained[code][:2] != (str(row["status"]), "yes" if row["retryable"] else "no"):
             problems.append(f"the table of ErrorCode has {explained[code][:2]}, errors.def has "
                             f"{row['status']} and retryable {row['retryable']}")
+        elif without_marks(explained[code][2]) != meanings[code]:
+            problems.append(f"the table of ErrorCode says {explained[code][2]!r}, errors.def "
+                            f"{meanings[code]!r}")
         if listed.get(code) != {str(row["status"])}:
             problems.append(f"the operations list it with {sorted(listed.get(code, []))}, "
                             f"errors.def has {row['status']}")
@@ -96,6 +106,50 @@ def check_codes(tally, document, root):
             problems.append(f"components/examples/{code} differs from errors.def in "
                             f"{', '.join(wrong or ['code'])}")
         tally.check(code, problems)
+    check_explanations(tally, document, errors, meanings)
+
+
+def check_explanations(tally, document, errors, meanings):
+    """The examples of GET /problems/{code} are what the gateway answers."""
+    get = document.whole["paths"]["/problems/{code}"]["get"]
+    for name, example in get["responses"]["200"]["content"]["application/json"]["examples"].items():
+        value = example["value"]
+        code = value.get("code")
+        true = {**errors.get(code, {}), "code": code, "detail": meanings.get(code)}
+        tally.check(f"the explanation {name}", [] if value == true else
+                    [f"openapi.yaml has {value}, errors.def {true}"])
+
+
+# ---- details -------------------------------------------------------------------------------------
+#
+# check_exchanges.py compares the examples of refusals with real ones, where a test provokes any.
+# This is for the codes that only a full disk or the like could provoke.
+
+FORMAT = re.compile(r'(?:(?:"(?:\\.|[^"\\\n])*"|\bPRI\w+)\s*)+')
+CONVERSION = re.compile(r"%(?:%|[-0-9.*]*[a-z]*)")
+FEWEST_WORDS = 2  # less could say anything: "%s: %s"
+TOO_LOOSE = {"method_not_allowed"}  # "%s has %s."; some test always provokes it
+
+
+def formats_in(source):
+    """The texts that a C source can print, as patterns."""
+    for literals in FORMAT.findall(without_comments(source)):
+        text = contract.glued(re.sub(r"\bPRI\w+", '"d"', literals))
+        if len(re.findall(r"[A-Za-z]{2,}", CONVERSION.sub("", text))) >= FEWEST_WORDS:
+            yield re.compile(".+".join(map(re.escape, CONVERSION.split(text))))
+
+
+def check_details(tally, document, root):
+    formats = [pattern for source in sorted((root / "gateway").glob("*.c"))
+               for pattern in formats_in(source.read_text(encoding="utf-8"))]
+    for name, example in document.raw["components"]["examples"].items():
+        value = example["value"]
+        if value.get("code") in TOO_LOOSE | {None}:
+            continue
+        details = [error["detail"] for error in value.get("errors", [])] or [value["detail"]]
+        tally.check(f"components/examples/{name}", [
+            f"no text in gateway/*.c says {detail!r}" for detail in details
+            if not any(pattern.fullmatch(detail) for pattern in formats)])
 
 
 # ---- options -------------------------------------------------------------------------------------
@@ -189,9 +243,13 @@ KNOWN_HEADERS = {
     "upgrade", "user-agent", "vary", "via", "www-authenticate"}
 
 
+def without_comments(source):
+    return COMMENT.sub(lambda match: match[0] if match[0].startswith('"') else " ", source)
+
+
 def headers_in(source):
     """The header names, in lower case, that a C source holds outside of its comments."""
-    code = COMMENT.sub(lambda match: match[0] if match[0].startswith('"') else " ", source)
+    code = without_comments(source)
     found = {name.lower().replace("_", "-") for name in MHD_HEADER.findall(code)}
     for literal in LITERAL.findall(code):
         found.update(name.lower() for name in OWN_HEADER.findall(literal))
@@ -347,6 +405,7 @@ def main(arguments):
     document = contract.Document(root)
     check_routes(tally, document, root)
     check_codes(tally, document, root)
+    check_details(tally, document, root)
     check_options(tally, document, root)
     check_exits(tally, root)
     check_headers(tally, document, root)

@@ -7,12 +7,17 @@ Each FILE has one exchange a line, as the API tests record them (FENCEGATE_EXCHA
 
 A body that is not UTF-8 is {"base64":"..."}. Each is held against openapi.yaml: is the status
 documented for the operation, with this content type, these headers and such a body? Refusals are
-also held against gateway/errors.def. A request that was accepted must be a documented one, too.
-What no operation takes (unknown path or method, broken framing) is held against
-x-unrouted-responses.
+also held against gateway/errors.def, and so is what GET /problems/{code} tells. A request that was
+accepted must be a documented one, too. What no operation takes (unknown path or method, broken
+framing) is held against x-unrouted-responses.
+
+Then the other way round: of each code that was seen, openapi.yaml's examples must be refusals that
+were seen, word for word, but for the names, numbers and times of the case.
 
 At the end: which documented answers were seen, and which no test has provoked (for information);
---quiet leaves that out. The last line is "N passed, M failed".
+--quiet leaves that out. The last line is "N passed, M failed". What passes is a kind of answer (an
+operation, a status, a code), however often it came, so that the number does not depend on how often
+a test had to ask; each wrong answer is a failure of its own.
 """
 import base64
 import binascii
@@ -26,6 +31,7 @@ import contract
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 NO_BODY = {"204", "304"}
+LIBRARY = "(refused by the HTTP library)"
 
 
 def body_bytes(body):
@@ -70,7 +76,7 @@ class Exchange:
         self.body = body_bytes(raw["body"])
         self.path, _, self.query = self.target.partition("?")
         self.media = self.headers.get("content-type", "").partition(";")[0].strip().lower()
-        self.seen_code = None  # of a refusal; for the list at the end
+        self.problem = None  # the body of a refusal, once it has proved valid
 
     def from_library(self):
         """Refused by the HTTP library before the gateway's code saw it."""
@@ -82,8 +88,10 @@ class Exchange:
 class Interface:
     """openapi.yaml, arranged for looking up what an exchange may look like."""
 
-    def __init__(self, document, errors):
+    def __init__(self, document, errors, meanings):
         self.errors = errors
+        self.meanings = meanings
+        self.examples = document.raw["components"]["examples"]
         self.operations = {(method, path): operation
                            for method, path, operation in document.operations()}
         self.templates = [(self.pattern(path), path)
@@ -171,8 +179,10 @@ def check_body(interface, exchange, response):
         return [f"the body is not JSON: {error}"]
     problems = interface.complaints(media["schema"], value)
     if exchange.media == contract.PROBLEM and not problems:
-        exchange.seen_code = value["code"]
+        exchange.problem = value
         problems += check_problem(interface, exchange, value)
+    if exchange.path.startswith("/problems/") and exchange.status == "200" and not problems:
+        problems += check_explanation(interface, value)
     return problems
 
 
@@ -193,6 +203,14 @@ def check_problem(interface, exchange, value):
         if sorted(allow) != sorted(value["allow"]):
             problems.append(f"Allow is {allow}, but the body has {value['allow']}")
     return problems
+
+
+def check_explanation(interface, value):
+    """What GET /problems/{code} tells is what errors.def says."""
+    code = value["code"]
+    true = {**interface.errors[code], "detail": interface.meanings[code]}
+    return [f"{name} is {value[name]!r}, errors.def has {true[name]!r}"
+            for name in true if value[name] != true[name]]
 
 
 # ---- the request, where it was accepted ----------------------------------------------------------
@@ -226,22 +244,107 @@ def check_request(interface, exchange, operation):
     return problems
 
 
+class Seen:
+    """What the exchanges were examples of."""
+
+    def __init__(self):
+        self.counts = collections.Counter()  # (name, status, code or None) -> how many
+        self.wrong = set()                   # those of them of which some answer was wrong
+        self.refusals = {}                   # code -> {its fixed part as text: its fixed part}
+
+    def note(self, name, exchange, problems):
+        refusal = exchange.problem
+        kind = name, exchange.status, refusal and refusal["code"]
+        self.counts[kind] += 1
+        if problems:
+            self.wrong.add(kind)
+        elif refusal:
+            part = fixed_part(refusal)
+            self.refusals.setdefault(refusal["code"], {})[json.dumps(part, sort_keys=True)] = part
+
+
 def check_exchange(interface, exchange, seen):
     """Problems of one exchange, as lines. Notes in `seen` what it was an example of."""
     if exchange.from_library():
-        seen["(refused by the HTTP library)", exchange.status, None] += 1
+        seen.note(LIBRARY, exchange, [])
         return []
     name, operation, responses = interface.find(exchange)
     response = responses.get(exchange.status)
     if response is None:
-        seen[name, exchange.status, None] += 1
-        return [f"{name} has no documented status {exchange.status}"]
-    problems = check_headers(interface, exchange, response)
-    problems += check_body(interface, exchange, response)
-    if operation and exchange.status < "300":
-        problems += check_request(interface, exchange, operation)
-    seen[name, exchange.status, exchange.seen_code] += 1
+        problems = [f"{name} has no documented status {exchange.status}"]
+    else:
+        problems = check_headers(interface, exchange, response)
+        problems += check_body(interface, exchange, response)
+        if operation and exchange.status < "300":
+            problems += check_request(interface, exchange, operation)
+    seen.note(name, exchange, problems)
     return problems
+
+
+# ---- the examples --------------------------------------------------------------------------------
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+NAMES = ("resource", "key", "owner")
+
+
+def fixed_part(refusal):
+    """A refusal with its names, numbers and times replaced: what is the same in every such case."""
+    fixed = {name: generalized(name, value) for name, value in refusal.items()}
+    fixed["status"] = refusal["status"]
+    fixed["detail"] = generalized_text(refusal["detail"], refusal)
+    if "retry_after_ms" in refusal and "holders" not in refusal:
+        fixed["retry_after_ms"] = refusal["retry_after_ms"]  # a constant, no lease's time
+    return fixed
+
+
+def generalized(name, value):
+    if isinstance(value, dict):
+        return {below: generalized(below, part) for below, part in value.items()}
+    if isinstance(value, list):
+        return [generalized(name, part) for part in value]
+    if name in NAMES:  # an owner can be null
+        return f"<{name}>"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "<number>"
+    return generalized_text(value, {}) if isinstance(value, str) else value
+
+
+def generalized_text(text, refusal):
+    """The words of `text`, a sentence, without what belongs to the case that `refusal` tells of."""
+    for name in NAMES:
+        if isinstance(refusal.get(name), str):
+            text = re.sub(rf"(?<!\w){re.escape(refusal[name])}(?!\w)", f"<{name}>", text, count=1)
+    if refusal.get("allow"):
+        text = text.replace(", ".join(refusal["allow"]), "<methods>")
+    if refusal:
+        text = re.sub(r"(?<!\S)/\S*", "<path>", text)
+    text = re.sub(r"near '.*'", "near <text>", text)
+    return re.sub(r"\b\d+\b", "<number>", TIME.sub("<time>", text))
+
+
+def check_examples(interface, seen, tally):
+    """The examples of openapi.yaml against the refusals that were seen."""
+    for code, refusals in seen.refusals.items():
+        examples = {name: fixed_part(example["value"])
+                    for name, example in interface.examples.items()
+                    if example["value"].get("code") == code}
+        for name, example in examples.items():
+            problems = []
+            if json.dumps(example, sort_keys=True) not in refusals:
+                likest = min(refusals.values(), key=lambda part: differences(part, example))
+                problems = [f"no test has seen such an answer. It has {example.get(member)!r} as "
+                            f"{member}, the likest that was seen {likest.get(member)!r}"
+                            for member in {**example, **likest}
+                            if example.get(member, "") != likest.get(member, "")]
+            tally.check(f"components/examples/{name}", problems)
+        unlike = {tuple(sorted(part)) for part in refusals.values()}
+        unlike -= {tuple(sorted(example)) for example in examples.values()}
+        tally.check(f"the members of {code}", [f"seen with {', '.join(members)}, but no example "
+                                               "has these" for members in unlike])
+
+
+def differences(part, other):
+    return sum(part.get(name, "") != other.get(name, "") for name in {**part, **other})
 
 
 # ---- files and the list at the end ---------------------------------------------------------------
@@ -255,16 +358,17 @@ def check_file(interface, path, tally, seen):
             except (ValueError, KeyError, AttributeError, TypeError, binascii.Error) as error:
                 tally.check(where, [f"not an exchange: {error!r}"])
                 continue
-            where += f": {exchange.method} {exchange.target[:100]} -> {exchange.status}"
-            tally.check(where, check_exchange(interface, exchange, seen))
+            problems = check_exchange(interface, exchange, seen)
+            if problems:
+                where += f": {exchange.method} {exchange.target[:100]} -> {exchange.status}"
+                tally.check(where, problems)
 
 
 def print_coverage(interface, seen):
     """Every documented answer with how often it was seen, then the ones that never were."""
-    counts, never, codes_seen = collections.Counter(), [], set()
-    for (name, status, code), count in seen.items():
+    counts, never = collections.Counter(), []
+    for (name, status, _), count in seen.counts.items():
         counts[name, status] += count
-        codes_seen.add((name, status, code))
     documented = [(f"{method} {path}", operation["responses"])
                   for (method, path), operation in interface.operations.items()]
     documented.append(("(no operation)", interface.unrouted))
@@ -274,7 +378,7 @@ def print_coverage(interface, seen):
             count = counts.pop((name, status), 0)
             print(f"{count:4}  {name} {status}")
             codes = [code for code in contract.response_codes(response)
-                     if (name, status, code) not in codes_seen]
+                     if (name, status, code) not in seen.counts]
             if not count:
                 never.append(f"{name} {status}")
             elif codes:
@@ -292,13 +396,17 @@ def main(arguments):
     if not files:
         print(__doc__, file=sys.stderr)
         return 64
-    interface = Interface(contract.Document(), contract.error_table())
-    tally, seen = contract.Tally(), collections.Counter()
+    interface = Interface(contract.Document(), contract.error_table(), contract.error_meanings())
+    tally, seen = contract.Tally(), Seen()
     for path in files:
         try:
             check_file(interface, path, tally, seen)
         except OSError as error:
             tally.check(path, [str(error)])
+    for kind in set(seen.counts) - seen.wrong:
+        if kind[0] != LIBRARY:  # it is not documented: nothing was checked
+            tally.check(kind, [])
+    check_examples(interface, seen, tally)
     if not quiet:
         print_coverage(interface, seen)
     return tally.end()

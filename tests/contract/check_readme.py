@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """The README's commands do what it says: runs each `$ command` of its console blocks against a fresh
-gateway and compares the output, and runs the demo and compares its text with the picture.
+gateway, in the folder that its data directory lies in, and compares the output; starts a gateway on
+the backup that they made; runs the demo and compares its text with the picture; and looks up every
+`make target` in `make help`.
 
 What differs from run to run (ids, times, milliseconds) is replaced by a placeholder on both sides.
 Ends with "N passed, M failed".
@@ -8,6 +10,7 @@ Ends with "N passed, M failed".
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,9 +52,18 @@ def without_lanes(text):
     return "\n".join(l for l in text.splitlines() if not re.match(r" +[AB] +\[", l)).strip()
 
 
+def targets():
+    """(those that the README names, those that `make help` lists)"""
+    code = "\n".join(re.findall(r"^```sh\n(.*?)^```", README, re.M | re.S) +
+                     re.findall(r"`([^`\n]+)`", README))
+    named = set(re.findall(r"^make ([a-z-]+)", code, re.M))
+    listed = shell(f"make -s -C {shlex.quote(str(ROOT))} help")
+    return named, set(re.findall(r"^ +make ([a-z-]+)", listed, re.M))
+
+
 def start_gateway(folder):
-    binary = os.environ.get("FENCEGATE_BIN", str(ROOT / "build" / "fencegate"))
-    process = subprocess.Popen([binary, "--listen", "127.0.0.1:0", "--data-dir", folder + "/data"],
+    binary = os.path.abspath(os.environ.get("FENCEGATE_BIN", ROOT / "build" / "fencegate"))
+    process = subprocess.Popen([binary, "--listen", "127.0.0.1:0"], cwd=folder,
                                stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         found = re.search(r"listening.*http://(\S+:\d+)", line)
@@ -60,10 +72,28 @@ def start_gateway(folder):
     sys.exit("the gateway did not start")
 
 
-def shell(command):
+def stop_gateway(process):
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+
+
+def shell(command, folder=None):
     run = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                         text=True, timeout=60, check=False)
+                         text=True, timeout=60, check=False, cwd=folder)
     return run.stdout
+
+
+def restored(folder):
+    """What a gateway that starts on the backup, and nothing else, knows of the resource."""
+    again = pathlib.Path(folder, "again")
+    data = again / "fencegate-data"
+    data.mkdir(parents=True)
+    pathlib.Path(folder, "copy.db").rename(data / "fencegate.db")
+    gateway, address = start_gateway(again)
+    try:
+        return shell(f"curl -s http://{address}/resources/invoice:1234")
+    finally:
+        stop_gateway(gateway)
 
 
 def main():
@@ -78,12 +108,18 @@ def main():
         gateway, address = start_gateway(folder)
         try:
             for command, output in console_commands():
-                check(f"$ {command}", output, shell(command.replace(ADDRESS, address)))
+                check(f"$ {command}", output, shell(command.replace(ADDRESS, address), folder))
         finally:
-            gateway.send_signal(signal.SIGTERM)
-            gateway.wait()
-    demo = shell(str(ROOT / "tests" / "scenarios" / "gc_pause.sh"))
+            stop_gateway(gateway)
+        known = restored(folder)
+        check("the backup", "a gateway with token 2", "a gateway with token 2"
+              if '"highest_fencing_token":2' in known else known)
+    demo = shell(shlex.quote(str(ROOT / "tests" / "scenarios" / "gc_pause.sh")))
     check("make demo", picture(), without_lanes(demo))
+    named, listed = targets()
+    for target in sorted(named):
+        check(f"make {target}", "a target of make help",
+              "a target of make help" if target in listed else f"make help has {listed}")
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
     return 0 if results and all(results) else 1
 

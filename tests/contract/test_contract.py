@@ -4,7 +4,6 @@ A checker that finds nothing wrong is worth only as much as its power to find so
 rule of check_exchanges.py gets one exchange that keeps it and one that breaks it, and check_docs.py
 gets a small tree of sources that agree, then one fault at a time.
 """
-import collections
 import contextlib
 import copy
 import io
@@ -21,7 +20,8 @@ import contract
 
 DOCUMENT = contract.Document()
 ERRORS = contract.error_table()
-INTERFACE = check_exchanges.Interface(DOCUMENT, ERRORS)
+MEANINGS = contract.error_meanings()
+INTERFACE = check_exchanges.Interface(DOCUMENT, ERRORS, MEANINGS)
 EXAMPLES = DOCUMENT.raw["components"]["examples"]
 ABSENT = object()  # as a changed value: take the member away
 
@@ -73,16 +73,21 @@ GOOD = {
     "HEAD": {**READ, "method": "HEAD", "body": ""},
     "not modified": exchange("GET /store/a/b", 304, "", {"ETag": '"v1"'}),
     "delete": exchange("DELETE /store/a/b", 204, "", request_headers=TOKEN),
-    "renewal without a body": exchange("POST /leases/abc/renew", 200, LEASE),
+    "renewal without a body": exchange("POST /leases/abc/renew", 200, LEASE,
+                                       {"X-Fencing-Token": "3"}),
     "list": exchange("GET /leases?resource=a%2Fb&limit=1", 200,
                      {"items": [LIST_ITEM], "next_cursor": None}),
     "explained": exchange("GET /problems/lease-held", 200,
-                          {**ERRORS["lease_held"], "code": "lease_held", "detail": "Held."}),
+                          {**ERRORS["lease_held"], "code": "lease_held",
+                           "detail": MEANINGS["lease_held"]}),
     "this document": exchange("GET /openapi.yaml", 200, DOCUMENT.text,
                               {"Content-Type": "application/yaml; charset=utf-8"}),
     "unknown path": refusal("GET /nowhere", "not_found"),
     "empty segment, no route": refusal("GET /resources/", "not_found"),
     "empty segment, no name": refusal("GET /resources/", "invalid_name"),
+    "unknown lease": refusal("GET /leases/x", "lease_not_found"),
+    "unknown parameter": refusal("GET /leases?page=2", "invalid_request_query"),
+    "empty name": refusal("POST /leases", "invalid_name_in_body"),
     "wrong method": WRONG_METHOD,
     "unknown method": {**WRONG_METHOD, "method": "BREW"},
     "target that is no path": refusal("GET *", "bad_header"),
@@ -143,6 +148,8 @@ BAD = [
     (GOOD["list"], "body.items", [LEASE], "'lease_id' was unexpected"),
     (GOOD["list"], "body.items", [{**LIST_ITEM, "state": "released"}], "at /items/0/state"),
     (GOOD["unknown path"], "body.code", "lease_not_found", "at /code"),
+    (GOOD["explained"], "body.detail", "Held.", "detail is 'Held.', errors.def has"),
+    (GOOD["explained"], "body.title", "Held", "title is 'Held', errors.def has"),
     (WRONG_METHOD, "headers.Allow", "GET", "Allow is .'GET'., but"),
     (WRONG_METHOD, "headers.Allow", ABSENT, "header Allow is missing"),
     (LIBRARY, "headers.Content-Type", "text/plain", "X-Request-Id is missing"),
@@ -174,7 +181,7 @@ def changed(original, path, value):
 
 def problems_of(raw):
     line = check_exchanges.Exchange(json.dumps(raw))
-    return check_exchanges.check_exchange(INTERFACE, line, collections.Counter())
+    return check_exchanges.check_exchange(INTERFACE, line, check_exchanges.Seen())
 
 
 def test_exchanges(tally):
@@ -188,26 +195,75 @@ def test_exchanges(tally):
                     [] if seen else [f"{pattern!r} expected, got {found or 'no complaint'}"])
 
 
+def outcome(*exchanges):
+    """(exit status, lines) of the program over a file of these exchanges, or of other lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "exchanges"
+        path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n"
+                                for line in exchanges), encoding="utf-8")
+        return run(check_exchanges.main, [str(path)])
+
+
 def test_exchange_files(tally):
     """The program as a whole: its last line and exit status."""
-    with tempfile.TemporaryDirectory() as folder:
-        def outcome(text):
-            path = pathlib.Path(folder) / "exchanges"
-            path.write_text(text, encoding="utf-8")
-            return run(check_exchanges.main, [str(path)])
+    good = list(GOOD.values())
+    status, output = outcome(*good)
+    counted = output[-1]
+    tally.check("a good file", [] if
+                status == 0 and re.fullmatch("[1-9][0-9]* passed, 0 failed", counted) and
+                "   1  DELETE /store/{resource}/{key} 204" in output else output[-3:])
+    status, output = outcome(*good, *good)
+    tally.check("the same answers twice count once", [] if
+                (status, output[-1]) == (0, counted) else output[-3:])
+    status, output = outcome(*good, changed(GRANT, "status", 299), "nonsense")
+    tally.check("a file with a bad answer and a bad line", [] if
+                (status, output[-1]) == (1, counted.replace("0 failed", "2 failed")) else
+                output[-3:])
+    status, output = outcome()
+    tally.check("an empty file", [] if status == 1 else output[-3:])
+    status, output = outcome(LIBRARY)
+    tally.check("a file in which nothing is documented", [] if status == 1 else output[-3:])
+    status, output = run(check_exchanges.main, ["/nowhere/exchanges"])
+    tally.check("no file", [] if status == 1 else output[-3:])
 
-        good = "".join(json.dumps(line) + "\n" for line in GOOD.values())
-        status, output = outcome(good)
-        tally.check("a good file", [] if
-                    (status, output[-1]) == (0, f"{len(GOOD)} passed, 0 failed") and
-                    "   1  DELETE /store/{resource}/{key} 204" in output else output[-3:])
-        status, output = outcome(good + json.dumps(changed(GRANT, "status", 299)) + "\nnonsense\n")
-        tally.check("a file with a bad answer and a bad line", [] if
-                    (status, output[-1]) == (1, f"{len(GOOD)} passed, 2 failed") else output[-3:])
-        status, output = outcome("")
-        tally.check("an empty file", [] if status == 1 else output[-3:])
-        status, output = run(check_exchanges.main, [folder + "/none"])
-        tally.check("no file", [] if status == 1 else output[-3:])
+
+OTHER_CASE = {
+    "detail": "Token 7 may no longer write: the newest of a is 9. Do not try again; acquire a new "
+              "lease.",
+    "resource": "a", "fencing_token": 7, "highest_fencing_token": 9,
+    "superseded_by": {"fencing_token": 9, "owner": None, "at": "2027-02-03T04:05:06.789Z"},
+    "ended_at": "2027-02-03T04:05:06.789Z"}
+
+# Which refusal is answered otherwise, what is changed in it, and the complaint about the example.
+UNTRUE = [
+    ("stale", {"detail": "Too late."}, "stale_fencing_token: .*'Too late.'"),
+    ("stale", {"reason": "unknown"}, "stale_fencing_token: .* as reason, .*'unknown'"),
+    ("stale", {"detail": OTHER_CASE["detail"]}, "stale_fencing_token: .* as detail"),
+    ("unknown lease", {"resource": "a"}, "members of lease_not_found: seen with .*resource"),
+    ("wrong method", {"allow": ["GET", "HEAD", "POST"]}, "method_not_allowed: .* as allow"),
+    ("unknown parameter", {"errors": [{"pointer": "?page", "detail": "No."}]},
+     "invalid_request_query: .* as errors"),
+    ("acquire: draining", {"retry_after_ms": 999}, "draining: .* 1000 as retry_after_ms"),
+]
+
+
+def test_examples(tally):
+    """An example that no answer bears out is found; other names, numbers and times are none."""
+    def answered_otherwise(name, members):
+        answers = list(GOOD.values())
+        for index, answer in enumerate(answers):
+            if answer["body"] == GOOD[name]["body"]:
+                for member, value in members.items():
+                    answers[index] = changed(answers[index], f"body.{member}", value)
+        return outcome(*answers)
+
+    status, output = answered_otherwise("stale", OTHER_CASE)
+    tally.check("another case", [] if status == 0 else output[:3])
+    for name, members, pattern in UNTRUE:
+        status, output = answered_otherwise(name, members)
+        seen = any(re.search(pattern, line) for line in output if line.startswith("FAIL"))
+        tally.check(f"examples, {name} answered with {members}", [] if seen and status == 1 else
+                    [f"{pattern!r} expected, got {output[:3]}"])
 
 
 def run(program, arguments):
@@ -220,7 +276,10 @@ def run(program, arguments):
 # ---- sources and papers --------------------------------------------------------------------------
 
 USAGE = """#!/bin/sh
-if [ "$1" = --version ]; then echo "fencegate 0.1.0"; else echo "%s"; fi
+if [ "$1" = --version ]; then echo "fencegate 0.1.0"; else echo "
+%s
+
+Exit codes: 0 done, 64 wrong usage."; fi
 """
 
 
@@ -237,10 +296,20 @@ def agreeing_tree(root):
     (root / "gateway/reply.c").write_text(
         "/* \"X-Only-In-A-Comment\" */\nMHD_HTTP_HEADER_LOCATION\n" +
         "".join(f'"{name}"\n' for name in names), encoding="utf-8")
-    options = " ".join(sorted(set(check_docs.OPTION.findall(DOCUMENT.text))))
-    (root / "README.md").write_text(options, encoding="utf-8")
+    details = {error["detail"] for example in EXAMPLES.values()
+               for error in [example["value"], *example["value"].get("errors", [])]
+               if "detail" in error}
+    (root / "gateway/details.c").write_text(
+        "".join(f"{json.dumps(detail)};\n" for detail in details), encoding="utf-8")
+    (root / "gateway/main.c").write_text("/* Exit codes: 0 stopped; 64 bad option. */",
+                                         encoding="utf-8")
+    options = sorted(set(check_docs.OPTION.findall(DOCUMENT.text)))
+    (root / "README.md").write_text(" ".join(options), encoding="utf-8")
+    (root / "gateway/fencegate.8").write_text(
+        "".join(f".It Fl {option[1:]}\n" for option in options) + ".It 0\n.It 64\n",
+        encoding="utf-8")
     program = root / "build/fencegate"
-    program.write_text(USAGE % options, encoding="utf-8")
+    program.write_text(USAGE % "".join(f"  {option}\n" for option in options), encoding="utf-8")
     program.chmod(0o755)
 
 
@@ -252,10 +321,17 @@ FAULTS = [
     ("gateway/errors.def", '"lease_held", true', '"lease_held", false', "lease_held: .*retryable"),
     ("gateway/errors.def", '"lease_held"', '"lease_taken"', "lease_taken: missing in the enum"),
     ("gateway/errors.def", '"The lease has run out"', '"Too late"', "lease_expired: .* in title"),
+    ("gateway/errors.def", 'No lease has this id', 'No such lease', "lease_not_found: the table"),
+    ("gateway/errors.def", '"The lease of this token', '"The lease of that token',
+     "explanation stale: openapi.yaml has"),
+    ("gateway/details.c", "Nothing was done.", "Nothing done.", "overloaded: no text in gateway"),
+    ("gateway/main.c", "64 bad", "65 bad", "exit 65: missing in|exit 64: missing in gateway/main"),
+    ("gateway/fencegate.8", ".It 64\n", "", "exit 64: missing in gateway/fencegate.8"),
+    ("gateway/fencegate.8", "-max-body", "-most-body", "--most-body in the manual: in gateway"),
     ("gateway/reply.c", '"ETag"', '"ETag"\n"X-New"', "header x-new: used in gateway/reply.c"),
     ("gateway/reply.c", '"Retry-After"', '"Vary"', "header vary: used|Retry-After: documented"),
     ("gateway/reply.c", '"If-Match"', '""', "If-Match: documented in openapi.yaml, but not"),
-    ("build/fencegate", "--max-body", "--max-body --new-option", "--new-option: an option, but"),
+    ("build/fencegate", "--max-body", "--max-body\n  --new-option", "--new-option: an option, but"),
     ("build/fencegate", "--max-body", "--body", "--max-body: in openapi.yaml, but not"),
     ("build/fencegate", "0.1.0", "0.2.0", "info/version: openapi.yaml says 0.1.0"),
     ("openapi/openapi.yaml", "operationId: listLeases", "operationId: getLease", "as that of"),
@@ -301,6 +377,7 @@ def main():
     tally = contract.Tally()
     test_exchanges(tally)
     test_exchange_files(tally)
+    test_examples(tally)
     test_docs(tally)
     return tally.end()
 

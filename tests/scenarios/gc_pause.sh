@@ -9,10 +9,11 @@
 source "${BASH_SOURCE[0]%/*}/lib/scenario.sh"
 
 TTL=${TTL:-1} PAUSE=${PAUSE:-1.5}
-check_seconds TTL PAUSE
+check_ttl 0.05
+check_seconds PAUSE
 need sqlite3
 
-begin "fencegate: why a lock alone is not enough.  Real processes, real SIGSTOP, about 5 s."
+begin "fencegate: why a lock alone is not enough.  Real processes, real SIGSTOP, about 4 s."
 start_gateway
 
 part 1 "A lock with a TTL, a plain table: nobody checks the token"

@@ -11,7 +11,7 @@ source "${BASH_SOURCE[0]%/*}/lib/scenario.sh"
 
 long_ttl
 TTL=${TTL:-$LONG_TTL}
-check_seconds TTL
+check_ttl 0.05
 need redis-server redis-cli
 
 begin "fencegate: Redis forgets everything, the store does not."
@@ -28,9 +28,11 @@ outcome A release "release" 200
 outcome A acquire "acquire $RESOURCE, ttl ${TTL}s" 201
 first=$TOKEN
 
-step "redis-cli -s $REDIS_SOCKET FLUSHALL"
-answer=$(redis FLUSHALL)
-report R FLUSHALL "$answer" "keys=$(redis DBSIZE)"
+# Both in one transaction: it does not take the gateway long to write again.
+transaction='MULTI\nFLUSHALL\nDBSIZE\nEXEC\n'
+step "printf '$transaction' | redis-cli -s $REDIS_SOCKET"
+mapfile -t answers < <(printf '%b' "$transaction" | redis)
+report R FLUSHALL "${answers[3]:-none}" "keys=${answers[4]:-?}" # after OK, QUEUED, QUEUED
 await R FLUSHALL
 fact keys
 line R "FLUSHALL" "$EVENT_STATUS" "$FACT keys left"

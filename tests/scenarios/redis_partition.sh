@@ -11,7 +11,8 @@ source "${BASH_SOURCE[0]%/*}/lib/scenario.sh"
 
 long_ttl
 TTL=${TTL:-$LONG_TTL} PAUSE=${PAUSE:-1}
-check_seconds TTL PAUSE
+check_ttl 0.05
+check_seconds PAUSE
 if (($(seconds_to_ms "$TTL") < $(seconds_to_ms "$PAUSE") + 10000)); then
     usage "TTL=$TTL must be at least PAUSE=$PAUSE and 10 s: A's lease shall outlive the silence"
 fi

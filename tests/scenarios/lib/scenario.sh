@@ -16,7 +16,7 @@
 #
 # Settings (environment): TTL, PAUSE in seconds; STEP=1 shows each command and waits for Enter;
 # FENCE_URL uses a gateway that runs already; GATEWAY is the program to start otherwise
-# (build/fencegate); NO_COLOR.
+# (build/fencegate); NO_COLOR. A terminal without colours (TERM unset or dumb) gets none either.
 set -euo pipefail
 
 LIB=$(cd "${BASH_SOURCE[0]%/*}" && pwd)
@@ -53,7 +53,7 @@ begin() { # TITLE
     unset CURL_HOME XDG_CONFIG_HOME "${!FENCEGATE_@}"
 
     BOLD='' DIM='' RED='' GREEN='' YELLOW='' PLAIN=''
-    if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
+    if [[ -t 1 && -z ${NO_COLOR:-} && ${TERM:-dumb} != dumb ]]; then
         BOLD=$'\e[1m' DIM=$'\e[2m' RED=$'\e[31m' GREEN=$'\e[32m' YELLOW=$'\e[33m' PLAIN=$'\e[0m'
     fi
     export STEP=${STEP:-} TABLE=$DIR/charges.db
@@ -130,6 +130,16 @@ check_seconds() { # NAME...
         fi
         PATIENCE=$((PATIENCE + $(seconds_to_ms "${!name}") / 1000))
     done
+}
+
+# The same for TTL, from what the scenario needs (the gateway takes no less than 0.05) to a day.
+check_ttl() { # LEAST-SECONDS
+    local least=$1 ttl_ms
+    check_seconds TTL
+    ttl_ms=$(seconds_to_ms "$TTL")
+    if ((ttl_ms < $(seconds_to_ms "$least") || ttl_ms > 86400000)); then
+        usage "TTL=$TTL must be from $least to 86400 seconds"
+    fi
 }
 
 # A TTL for those whose lease must not run out, however slow the machine (or, with STEP=1, the

@@ -13,6 +13,7 @@ start_gateway() { # OPTION...
         FENCE_URL=${FENCE_URL%/}
         printf -v RESOURCE 'invoice:%06x' $((SRANDOM & 0xffffff)) # a name that nobody else uses
     else
+        need redis-server # the gateway starts one, where the scenario does not
         if [[ ! -x $GATEWAY ]]; then
             printf '%s: no gateway at %s; run "make build"\n' "${0##*/}" "$GATEWAY" >&2
             exit 69
