@@ -180,7 +180,8 @@ demo: build ## a paused worker charges a card twice, and with the fence once
 
 # Longest first, so that no core idles at the end. check_exchanges.py validates what the API tests
 # exchanged with the gateway, so it runs when they are through.
-CHECKS   := $(sort $(wildcard tests/contract/check_docs.py tests/contract/check_readme.*))
+CHECKS   := $(sort $(wildcard tests/contract/check_docs.py tests/contract/check_readme.* \
+	tests/contract/test_contract.py))
 EXCHANGES = $(BUILD)/exchanges.jsonl
 AFTER     = $(patsubst %,--after '$(PYTHON) % --quiet $(EXCHANGES)', \
 	$(wildcard tests/contract/check_exchanges.py))

@@ -242,11 +242,13 @@ static void on_fenced(struct store_op *op)
             finish(acquire, op->status);
         return;
     }
+    if (FAULT(after_fence_commit)) { /* as if the commit's answer had been lost */
+        finish(acquire, FG_STORE_UNAVAILABLE);
+        return;
+    }
     int64_t left_ms = time_left_ms(acquire->ttl_ms, acquire->started_boot_ms);
     view_granted(acquire, left_ms);
-    if (FAULT(after_fence_commit)) /* as if the commit's answer had been lost */
-        finish(acquire, FG_STORE_UNAVAILABLE);
-    else if (left_ms < least_useful_ms(acquire->ttl_ms) && !PLANTED(skip_remaining_time))
+    if (left_ms < least_useful_ms(acquire->ttl_ms) && !PLANTED(skip_remaining_time))
         end_granted(acquire);
     else
         finish(acquire, FG_OK);

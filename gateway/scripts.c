@@ -114,6 +114,18 @@ static size_t read_holders(const redisReply *list, struct arena *arena,
     return count;
 }
 
+/* Whether an answer has all its parts: so many strings, then so many lists. */
+static bool has_parts(const redisReply *reply, size_t strings, size_t lists)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != strings + lists)
+        return false;
+    for (size_t i = 0; i < reply->elements; i++) {
+        if (reply->element[i]->type != (i < strings ? REDIS_REPLY_STRING : REDIS_REPLY_ARRAY))
+            return false;
+    }
+    return true;
+}
+
 static const char *string_at(const redisReply *reply, size_t at)
 {
     return at < reply->elements && reply->element[at]->type == REDIS_REPLY_STRING
@@ -181,15 +193,16 @@ static bool read_answer(const struct call *call, const redisReply *reply, struct
         }
         read_holder_answer(reply, arena, answer);
         answer->done = strcmp(word, "GRANTED") == 0;
-        return answer->done ? grant_is_ours(call, answer) : strcmp(word, "BUSY") == 0;
+        return has_parts(reply, 3, 2) &&
+               (answer->done ? grant_is_ours(call, answer) : strcmp(word, "BUSY") == 0);
     case SCRIPT_RENEW:
         read_renew_answer(reply, answer);
         answer->restored = strcmp(word, "RESTORED") == 0;
         answer->done = answer->restored || strcmp(word, "RENEWED") == 0;
-        return answer->done || strcmp(word, "EXPIRED") == 0;
+        return answer->done ? has_parts(reply, 3, 0) : strcmp(word, "EXPIRED") == 0;
     case SCRIPT_INSPECT:
         read_holder_answer(reply, arena, answer);
-        return strcmp(word, "OK") == 0;
+        return strcmp(word, "OK") == 0 && has_parts(reply, 3, 1);
     default:
         return strcmp(word, "OK") == 0;
     }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -32,6 +33,12 @@ static const char *const statement_texts[SQL_COUNT] = {
 };
 
 /* ---- Errors --------------------------------------------------------------------------------- */
+
+static enum fg_status refuse(struct database *db, char *why, size_t why_bytes, const char *what)
+{
+    snprintf(why, why_bytes, "%s: %s", what, sqlite3_errmsg(db->handle));
+    return FG_STORE_UNAVAILABLE;
+}
 
 static void stop_process(struct database *db, int rc)
 {
@@ -76,12 +83,39 @@ void db_fail(struct database *db, int rc)
     }
 }
 
+/* The inode of the write-ahead log; 0: there is none. */
+static ino_t log_inode(struct database *db)
+{
+    struct stat status;
+    const char *path = sqlite3_filename_wal(sqlite3_db_filename(db->handle, "main"));
+    return path && stat(path, &status) == 0 ? status.st_ino : 0;
+}
+
+bool db_touch(struct database *db, char *why, size_t why_bytes)
+{
+    db_do(db, SQL_BEGIN);
+    db_probe(db);
+    db_do(db, SQL_COMMIT);
+    db->log_inode = log_inode(db);
+    if (db->status == FG_OK && db->log_inode != 0)
+        return true;
+    refuse(db, why, why_bytes, "cannot write to the database");
+    return false;
+}
+
+void db_probe(struct database *db)
+{
+    sqlite3_stmt *probe = db_use(db, SQL_PROBE);
+    db_bind_int(db, probe, 1, clock_wall_ms());
+    db_run(db, probe);
+}
+
 void db_check_in_place(struct database *db)
 {
     int moved = 0;
-    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
-        moved) {
-        log_error("the store's database was removed or replaced under us: stopping");
+    sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+    if (moved || log_inode(db) != db->log_inode) {
+        log_error("the store's database or its log was removed or replaced under us: stopping");
         _exit(EX_IOERR);
     }
 }
@@ -158,12 +192,6 @@ void db_bind_blob(struct database *db, sqlite3_stmt *statement, int at, const vo
 }
 
 /* ---- Opening -------------------------------------------------------------------------------- */
-
-static enum fg_status refuse(struct database *db, char *why, size_t why_bytes, const char *what)
-{
-    snprintf(why, why_bytes, "%s: %s", what, sqlite3_errmsg(db->handle));
-    return FG_STORE_UNAVAILABLE;
-}
 
 static int64_t pragma(struct database *db, const char *sql)
 {

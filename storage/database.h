@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum sql {
 #define SQL(name, text) SQL_##name,
@@ -23,6 +24,7 @@ struct database {
     sqlite3 *handle;
     sqlite3_stmt *statements[SQL_COUNT];
     bool writes;             /* the writer's: an I/O error ends the process */
+    ino_t log_inode;         /* the write-ahead log's file; 0: not looked at yet */
     bool checkpoint_failing; /* said once */
     enum fg_status status;   /* the first failure since db_clear() */
 };
@@ -38,8 +40,14 @@ enum fg_status db_open_reader(struct database *db, const char *path, char *why, 
 /* Closes a connection; one that was never opened is fine. */
 void db_close(struct database *db);
 
-/* Ends the process (exit 74) where the file is no longer at its path: what would be written from
- * now on nobody would find again. */
+/* Commits something, so that the write-ahead log exists, and remembers it. False: see `why`. */
+bool db_touch(struct database *db, char *why, size_t why_bytes);
+
+/* Inside a transaction: writes something that nobody reads, to see whether writing works. */
+void db_probe(struct database *db);
+
+/* Ends the process (exit 74) where the database or its log is no longer at its path: what would be
+ * written from now on nobody would find again. */
 void db_check_in_place(struct database *db);
 
 /* Forgets the last failure. */

@@ -9,6 +9,7 @@
 #define FG_STORE_INTERNAL_H
 
 #include "storage/database.h"
+#include "storage/markers.h"
 #include "storage/store.h"
 
 #include <pthread.h>
@@ -57,6 +58,7 @@ struct store {
     struct store_options options; /* constant */
     char uuid[STORE_UUID_BYTES];  /* constant */
     int64_t base;                 /* constant until a restore exists */
+    struct markers markers;
     pthread_t writer_thread;
     pthread_t scan_thread;
 

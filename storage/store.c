@@ -5,15 +5,11 @@
 #include "gateway/log.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 /* ---- Queues --------------------------------------------------------------------------------- */
 
@@ -147,74 +143,33 @@ static bool carry_deadlines(struct database *db)
     return sqlite3_exec(db->handle, sql, NULL, NULL, NULL) == SQLITE_OK;
 }
 
-static bool path_in(const char *dir, const char *name, char out[PATH_MAX])
-{
-    int length = snprintf(out, PATH_MAX, "%s/%s", dir, name);
-    return length > 0 && length < PATH_MAX;
-}
-
-/* ---- The marker -----------------------------------------------------------------------------
- *
- * store.uuid beside the database says which store lives here. Where it stands and the database does
- * not, or is empty, the database was lost: creating another one would set every mark to 0. */
-
-static bool marker_read(const char *path, char uuid[STORE_UUID_BYTES])
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    uuid[0] = '\0';
-    if (fd < 0)
-        return errno != ENOENT; /* unreadable is not absent */
-    ssize_t bytes = read(fd, uuid, STORE_UUID_BYTES - 1);
-    close(fd);
-    uuid[bytes > 0 ? bytes : 0] = '\0';
-    return true;
-}
-
-/* Under another name first, so that a crash leaves either nothing or the whole. */
-static bool marker_write(const char *path, const char *uuid)
-{
-    char draft[PATH_MAX + 8];
-    snprintf(draft, sizeof draft, "%s.new", path);
-    int fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return false;
-    size_t bytes = strlen(uuid);
-    bool written = write(fd, uuid, bytes) == (ssize_t)bytes && fsync(fd) == 0;
-    close(fd);
-    return written && rename(draft, path) == 0;
-}
-
 static enum fg_status open_databases(struct store *store, char *why, size_t why_bytes)
 {
-    char path[PATH_MAX], marker[PATH_MAX], known[STORE_UUID_BYTES];
-    if (!path_in(store->options.data_dir, "fencegate.db", path) ||
-        !path_in(store->options.data_dir, "store.uuid", marker)) {
-        snprintf(why, why_bytes, "the data directory's path is too long");
+    struct markers *markers = &store->markers;
+    struct database *db = &store->writer.db;
+    if (!markers_read(markers, store->options.data_dir, why, why_bytes))
         return FG_STORE_UNAVAILABLE;
-    }
-    bool was_here = marker_read(marker, known);
-    enum fg_status status = db_open_writer(&store->writer.db, path, !was_here, why, why_bytes);
+    enum fg_status status =
+        db_open_writer(db, markers->database_path, !markers->was_here, why, why_bytes);
     if (status != FG_OK)
         return status;
-    if (!read_meta(&store->writer.db, "uuid", store->uuid, sizeof store->uuid, NULL) ||
-        !read_meta(&store->writer.db, "base", NULL, 0, &store->base) ||
-        !carry_deadlines(&store->writer.db)) {
-        snprintf(why, why_bytes, "the store is incomplete: %s",
-                 sqlite3_errmsg(store->writer.db.handle));
+    /* Looking comes before writing: what is not ours stays as it is. */
+    if (!read_meta(db, "uuid", store->uuid, sizeof store->uuid, NULL) ||
+        !read_meta(db, "base", NULL, 0, &store->base)) {
+        snprintf(why, why_bytes, "the store is incomplete: %s", sqlite3_errmsg(db->handle));
         return FG_STORE_UNAVAILABLE;
     }
-    if (was_here && strcmp(known, store->uuid) != 0) {
-        snprintf(why, why_bytes, "the database is store %s, but store.uuid says %s", store->uuid,
-                 known);
+    if (!markers_agree(markers, store->uuid, why, why_bytes))
+        return FG_STORE_UNAVAILABLE;
+    if (!carry_deadlines(db)) {
+        snprintf(why, why_bytes, "cannot write to the store: %s", sqlite3_errmsg(db->handle));
         return FG_STORE_UNAVAILABLE;
     }
-    if (!was_here && !marker_write(marker, store->uuid)) {
-        snprintf(why, why_bytes, "cannot write store.uuid: %s", strerror(errno));
+    if (!db_touch(db, why, why_bytes) || !markers_write(markers, store->uuid, why, why_bytes))
         return FG_STORE_UNAVAILABLE;
-    }
-    status = db_open_reader(&store->scan_db, path, why, why_bytes);
+    status = db_open_reader(&store->scan_db, markers->database_path, why, why_bytes);
     if (status == FG_OK)
-        status = db_open_reader(&store->loop_db, path, why, why_bytes);
+        status = db_open_reader(&store->loop_db, markers->database_path, why, why_bytes);
     return status;
 }
 
@@ -298,5 +253,6 @@ void store_close(struct store *store)
     pthread_join(store->scan_thread, NULL);
     pthread_join(store->writer_thread, NULL);
     store_collect(store);
+    markers_closing(&store->markers);
     free_store(store);
 }

@@ -166,11 +166,8 @@ static void keep_house(struct store *store, bool last)
     struct ledger ledger_before = w->ledger;
     db_check_in_place(&w->db);
     if (transaction_begin(w)) {
-        if (failing) {
-            sqlite3_stmt *probe = db_use(&w->db, SQL_PROBE);
-            db_bind_int(&w->db, probe, 1, clock_wall_ms());
-            db_run(&w->db, probe);
-        }
+        if (failing)
+            db_probe(&w->db);
         if (owes)
             ledger_write_dropped(w);
         ledger_prune(w);

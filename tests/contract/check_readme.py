@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The README's commands do what it says: runs each `$ command` of its console blocks against a fresh
-gateway, in the folder that its data directory lies in, and compares the output; starts a gateway on
-the backup that they made; runs the demo and compares its text with the picture; and looks up every
-`make target` in `make help`.
+"""The README's commands do what it says: runs each `$ command` of its console blocks against a
+fresh gateway, in the folder that its data directory lies in, and compares the output; starts a
+gateway on the backup that they made; runs the demo and compares its text with the picture; and
+looks up every `make target` in `make help`.
 
 What differs from run to run (ids, times, milliseconds) is replaced by a placeholder on both sides.
 Ends with "N passed, M failed".

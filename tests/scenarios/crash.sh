@@ -47,7 +47,8 @@ waited_us=$((granted_us - renewed_us))
 printf -v waited '%d.%02d' $((waited_us / 1000000)) $((waited_us / 10000 % 100))
 count_events B try
 note "$COUNT times no, then yes: ${waited}s after A's last renewal"
-must "nobody gets the lease before its TTL" test "$waited_us" -ge $((ttl_us - 1000)) # Redis counts ms
+# Redis counts milliseconds.
+must "nobody gets the lease before its TTL" test "$waited_us" -ge $((ttl_us - 1000))
 must "somebody gets it right after" test "$waited_us" -le $((ttl_us + 5000000))
 
 note "A PUT of A was still on its way; the network (N) delivers it now:"

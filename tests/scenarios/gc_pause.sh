@@ -13,7 +13,7 @@ check_ttl 0.05
 check_seconds PAUSE
 need sqlite3
 
-begin "fencegate: why a lock alone is not enough.  Real processes, real SIGSTOP, about 4 s."
+begin "fencegate: why a lock alone is not enough.  Real processes, real SIGSTOP, about 5 s."
 start_gateway
 
 part 1 "A lock with a TTL, a plain table: nobody checks the token"

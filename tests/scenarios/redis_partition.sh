@@ -3,8 +3,8 @@
 # gateway were cut. Nobody can acquire or renew, but the holder's writes go on: the store decides
 # about them, and it does not ask Redis.
 #
-# TTL=30 PAUSE=1 (seconds: A's lease, and how long Redis is silent, at least), STEP=1. With FENCE_URL
-# it does nothing: it stops only a Redis that it has started itself.
+# TTL=30 PAUSE=1 (seconds: A's lease, and how long Redis is silent, at least), STEP=1. With
+# FENCE_URL it does nothing: it stops only a Redis that it has started itself.
 
 # shellcheck source-path=SCRIPTDIR source=lib/scenario.sh
 source "${BASH_SOURCE[0]%/*}/lib/scenario.sh"

@@ -36,7 +36,8 @@ static void wait_while_held(void)
 
 int fdatasync(int fd)
 {
-    wait_while_held();
+    if (gettid() != getpid()) /* the test itself, opening a store, is never held */
+        wait_while_held();
     atomic_fetch_add(&syncs, 1);
     if (atomic_load(&broken)) {
         errno = EIO;

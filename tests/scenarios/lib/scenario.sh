@@ -155,15 +155,14 @@ long_ttl() {
 # --- processes ----------------------------------------------------------------------------------
 
 # The state of a process: R, S, T (stopped), Z ...; nothing when it is gone. Sets STATE.
+#
+# From a file of one line, so one read(2). /proc/PID/status takes several, and a process that execs
+# between two of them changes its name, and with it where each line begins.
 process_state() { # PID
-    local key
-    STATE=
-    while read -r key STATE _; do
-        if [[ $key == State: ]]; then
-            return
-        fi
-    done 2>/dev/null <"/proc/$1/status" || true
-    STATE=
+    local line=
+    read -r line 2>/dev/null <"/proc/$1/stat" || true
+    line=${line##*) } # behind the name, which may hold anything
+    STATE=${line%% *}
 }
 
 alive() { # PID
