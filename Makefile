@@ -27,12 +27,13 @@ DEPS := gcc libc6-dev pkg-config libmicrohttpd-dev libhiredis-dev libjansson-dev
 	libev-dev redis-server redis-tools curl sqlite3
 DEPS_TEST     := libcmocka-dev procps python3 python3-jsonschema python3-yaml faketime
 DEPS_LINT     := clang clang-format clang-tidy cppcheck shellcheck
+DEPS_FUZZ     := libclang-rt-14-dev
 DEPS_VALGRIND := valgrind
 ifneq ($(findstring clang,$(CC)),)
 DEPS += clang
 endif
 
-.PHONY: deps deps-test deps-lint deps-valgrind
+.PHONY: deps deps-test deps-lint deps-fuzz deps-valgrind
 deps: ## install the missing Debian packages (build, run, demo)
 	@.ci/deps $(DEPS)
 
@@ -41,6 +42,9 @@ deps-test: | deps
 
 deps-lint: | deps-test
 	@.ci/deps $(DEPS_LINT)
+
+deps-fuzz: | deps-lint
+	@.ci/deps $(DEPS_FUZZ)
 
 deps-valgrind: | deps-lint
 	@.ci/deps $(DEPS_VALGRIND)
@@ -68,12 +72,22 @@ BUILD := $(BUILD)/faults
 FAULT_FLAGS := -DFG_FAILPOINTS
 endif
 
+# With FUZZ=1 the programs of tests/fuzz/ are libFuzzer's (make fuzz).
+FUZZ ?=
+ifneq ($(FUZZ),)
+BUILD := build/fuzz
+CC    := clang
+endif
+
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Werror
 STANDARD := -std=gnu17 -D_GNU_SOURCE -I.
 HARDEN   := -fstack-protector-strong
 
 ifneq ($(SANITIZE),)
 OPTIMIZE := -O1 -g -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+else ifneq ($(FUZZ),)
+OPTIMIZE := -O1 -g -fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow \
+	-fno-sanitize-recover=all
 else ifneq ($(COVERAGE),)
 OPTIMIZE := -O0 -g --coverage
 else
@@ -98,16 +112,17 @@ MAIN         := gateway/main.c
 LIB_SOURCES  := $(filter-out $(MAIN),$(sort $(wildcard gateway/*.c storage/*.c gateway/*.S)))
 SUPPORT      := $(sort $(wildcard tests/support/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/api/test_*.c tests/lua/test_*.c tests/unit/test_*.c))
+FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 SCENARIOS    := $(sort $(wildcard tests/scenarios/*.sh))
 FAULT_TESTS  := $(sort $(wildcard tests/fault/test_*.py))
 
 object       = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(1))))
 LIB_OBJECTS := $(call object,$(LIB_SOURCES))
-OBJECTS     := $(call object,$(MAIN) $(SUPPORT) $(TEST_SOURCES)) $(LIB_OBJECTS)
+OBJECTS     := $(call object,$(MAIN) $(SUPPORT) $(TEST_SOURCES) $(FUZZ_SOURCES) tests/fuzz/replay.c) $(LIB_OBJECTS)
 BINARY      := $(BUILD)/fencegate
 LIBRARY     := $(BUILD)/libfencegate.a
 SUPPORT_LIB := $(BUILD)/libsupport.a
-TESTS       := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES))
+TESTS       := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES) $(FUZZ_SOURCES))
 
 # ---- Build ---------------------------------------------------------------------------------------
 
@@ -138,6 +153,13 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SUPPORT_LIB) $(LIBRARY)
 	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
 
 $(BUILD)/obj/tests/%.o: | deps-test
+
+# A fuzz target with a main() that runs the inputs under tests/fuzz/corpus/, or libFuzzer's.
+FUZZ_MAIN := $(if $(FUZZ),,$(call object,tests/fuzz/replay.c))
+$(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(FUZZ_MAIN) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "LD  $@"
+	@$(CC) $(ALL_LDFLAGS) $(if $(FUZZ),-fsanitize=fuzzer) -o $@ $^ $(LIBS)
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags | deps
 	@mkdir -p $(@D)
@@ -193,7 +215,7 @@ SELECTED  = $(if $(ONLY),$(foreach test,$(BY_SPEED) $(CHECKS),$(if $(findstring 
 VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
 	--errors-for-leak-kinds=definite,indirect --num-callers=30 --fair-sched=yes
 
-.PHONY: test test-asan test-tsan test-valgrind soak coverage
+.PHONY: test test-asan test-tsan test-valgrind soak fuzz fuzz-run coverage
 test: build build-faults tests ## every test: unit, lua, API, faults, scenarios, contract (ONLY=leases: some)
 	@$(USE_BINARY) FENCEGATE_EXCHANGES=$(EXCHANGES) tests/run $(TEST_FLAGS) $(SELECTED)
 
@@ -209,8 +231,22 @@ test-valgrind: build tests deps-valgrind ## unit, script and API tests under val
 	@$(USE_BINARY) FENCEGATE_WRAPPER='$(VALGRIND)' \
 	    tests/run --slower 10 --wrap '$(VALGRIND)' $(filter-out $(SCENARIOS) $(FAULT_TESTS),$(BY_SPEED))
 
-soak: build build-faults ## the fault tests for about an hour (SEED=n: the same random choices)
+soak: build build-faults fuzz ## the fault tests for about an hour (SEED=n: the same random choices)
 	@$(USE_BINARY) SOAK=1 tests/run --jobs 2 --timeout 5400 $(FAULT_TESTS)
+
+FUZZ_SECONDS ?= 60
+fuzz: | deps-fuzz ## libFuzzer, FUZZ_SECONDS=60 for each target; findings are left in build/fuzz/
+	@$(MAKE) fuzz-run FUZZ=1
+
+fuzz-run: $(patsubst %.c,$(BUILD)/%,$(FUZZ_SOURCES))
+	@failed=0; for target in $(FUZZ_SOURCES:tests/fuzz/%.c=%); do \
+	    echo "$$target, $(FUZZ_SECONDS) s"; mkdir -p $(BUILD)/corpus/$$target; \
+	    $(BUILD)/tests/fuzz/$$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 \
+	        -rss_limit_mb=1024 -verbosity=0 -dict=tests/fuzz/$$target.dict \
+	        -artifact_prefix=$(BUILD)/$$target- $(BUILD)/corpus/$$target \
+	        tests/fuzz/corpus/$$target >$(BUILD)/$$target.log 2>&1 || \
+	        { failed=1; tail -n 40 $(BUILD)/$$target.log; }; \
+	done; exit $$failed
 
 coverage: ## lines of gateway/ and storage/ that the tests run
 	@rm -rf build/coverage/obj
@@ -227,8 +263,8 @@ PRODUCT  := $(filter gateway/% storage/% client/%,$(C_UNITS))
 SCRIPTS   = $(shell grep -rlE '^\#!.*\b(ba)?sh$$' .ci tests --include='*' 2>/dev/null)
 NPROC    := $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: lint lint-format lint-clang lint-tidy lint-cppcheck lint-shell format
-lint: lint-format lint-clang lint-tidy lint-cppcheck lint-shell tests ## style, warnings of two compilers, static analysis
+.PHONY: lint lint-format lint-clang lint-tidy lint-analyzer lint-cppcheck lint-shell format
+lint: lint-format lint-clang lint-tidy lint-analyzer lint-cppcheck lint-shell tests ## style, warnings of two compilers, static analysis
 	@echo "lint: nothing found"
 
 lint-format: | deps-lint
@@ -243,6 +279,11 @@ lint-tidy: | deps-lint
 	@echo "clang-tidy"
 	@printf '%s\n' $(PRODUCT) | xargs -P $(NPROC) -n 1 sh -c \
 	    'clang-tidy --quiet "$$@" -- $(STANDARD) $(PKG_CFLAGS) 2>/dev/null' clang-tidy
+
+lint-analyzer: | deps
+	@echo "gcc -fanalyzer"
+	@printf '%s\n' $(PRODUCT) | xargs -P $(NPROC) -n 1 gcc $(STANDARD) $(PKG_CFLAGS) -O2 -fanalyzer \
+	    -Werror -c -o /dev/null
 
 lint-cppcheck: | deps-lint
 	@echo "cppcheck"
