@@ -92,18 +92,17 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
 /* ---- Framing -------------------------------------------------------------------------------- */
 
 /* The library ends strings in its buffer with NUL and hands out pointers into it, so a NUL that was
- * sent cuts a value short and cannot be seen in it. But then the next header does not begin behind
- * the value's line end: in an orderly head each part lies exactly where the one before it ends.
- * Folded lines and bare line feeds leave a gap, too. */
-static bool head_is_whole(const struct request *request, const struct walk *walk)
+ * sent cuts a value short, or, at the start of a line, ends the head early, and cannot be seen. But
+ * in an orderly head each part lies exactly where the one before it ends, and the head ends behind
+ * the last one's blank line. Folded lines, bare line feeds and empty names leave a gap, too. */
+static bool head_is_whole(const struct request_head *head, const struct walk *walk)
 {
-    return request->headers_at && !walk->gap &&
-           (walk->next == request->headers_at || walk->next[-1] == '\0');
+    return head->headers && !walk->gap && walk->next + strlen("\r\n") == head->end;
 }
 
 static const char *framing_fault(const struct request *request, const struct walk *walk)
 {
-    if (!head_is_whole(request, walk))
+    if (!head_is_whole(&request->head, walk))
         return "The head holds a NUL byte, a folded line, or a line that does not end in CRLF.";
     if (walk->bad_name)
         return "A header name holds characters that no header name may hold.";
@@ -194,7 +193,7 @@ static const char *value_fault(const struct walk *walk)
 enum fg_status headers_read(struct request *request, const char **detail, bool *framing)
 {
     struct request_headers *headers = &request->headers;
-    struct walk walk = {.next = request->headers_at};
+    struct walk walk = {.next = request->head.headers};
     MHD_get_connection_values(request->connection, MHD_HEADER_KIND, on_header, &walk);
     take_request_id(request, &walk);
     headers->content_length = walk.values[HEADER_CONTENT_LENGTH]

@@ -51,6 +51,13 @@ struct request_headers {
     int64_t content_length; /* -1: none */
 };
 
+/* Where the library's buffer holds the head, to see whether that is all of it (headers.c). */
+struct request_head {
+    const char
+        *headers;    /* the first header must begin here; NULL: the request line hides something */
+    const char *end; /* behind the blank line that ends the head */
+};
+
 struct query_parameter {
     const char *name;
     const char *value;
@@ -66,10 +73,9 @@ struct request {
     struct MHD_Connection *connection;
     struct arena arena;
     const char *method;
-    const char *target;        /* the raw path */
-    const char *headers_at;    /* where the library's buffer must hold the first header; NULL: the
-                                  request line hides something */
-    const struct route *route; /* NULL: refused before */
+    const char *target; /* the raw path */
+    struct request_head head;
+    const struct route *route;                      /* NULL: refused before */
     const char *parameters[REQUEST_PARAMETERS_MAX]; /* decoded, in the order of the path */
     struct query_parameter query[REQUEST_QUERY_MAX];
     size_t query_count;

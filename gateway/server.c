@@ -132,16 +132,18 @@ static enum MHD_Result request_run(struct request *request)
     return MHD_YES;
 }
 
-/* Where the first header must begin: the library hands out pointers into what it has read, one
- * behind the other. NULL where the request line is not all there: a NUL byte in it hides what
- * follows. */
-static const char *after_request_line(struct MHD_Connection *connection, const char *method,
-                                      const char *target, const char *version)
+/* The library hands out pointers into what it has read, one part behind the other, and tells how
+ * long the head was. A NUL byte in the request line leaves a gap. */
+static struct request_head find_head(struct MHD_Connection *connection, const char *method,
+                                     const char *target, const char *version)
 {
     const char *target_end = target + connection_target_bytes(connection_of(connection));
+    size_t bytes =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size;
     if (target != method + strlen(method) + 1 || version != target_end + 1)
-        return NULL;
-    return version + strlen(version) + strlen("\r\n");
+        return (struct request_head){0};
+    return (struct request_head){.headers = version + strlen(version) + strlen("\r\n"),
+                                 .end = method + bytes};
 }
 
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *target,
@@ -152,7 +154,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     struct request *request = *context;
     if (!request) {
         *context = request = request_new(server->loop, connection, method, target);
-        request->headers_at = after_request_line(connection, method, target, version);
+        request->head = find_head(connection, method, target, version);
         server->in_flight++;
         return request_begin(request);
     }

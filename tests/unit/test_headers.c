@@ -52,13 +52,14 @@ static const struct header *lay_out(const struct header *headers)
     while (headers[count].name)
         count++;
     struct header *laid = test_alloc((count + 1) * sizeof *laid);
-    request->headers_at = at;
+    request->head.headers = at;
     for (size_t i = 0; i < count; i++) {
         laid[i].name = at;
         at = stpcpy(at, headers[i].name) + strlen(": ");
         laid[i].value = at;
         at = stpcpy(at, headers[i].value ? headers[i].value : "") + strlen("\r\n");
     }
+    request->head.end = at + strlen("\r\n");
     return laid;
 }
 
