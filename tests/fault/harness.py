@@ -231,6 +231,8 @@ class Redis(Server):
     def answers(self):
         try:
             return self.command("PING") == "PONG"
+        except RedisError:
+            return True  # it is there, and loads or wants a password
         except OSError:
             return False
 
@@ -310,21 +312,23 @@ class Proxy:
     """Between a gateway and Redis: forwards bytes over unix sockets, as `rule` says.
 
     rule(direction, data) -> bytes to forward, or None to swallow them; direction is "up" (to Redis)
-    or "down". `cut()` closes all connections; while `refuse` is set, new ones are closed at once."""
+    or "down". `cut()` closes all connections; while `refuse` is set, new ones are closed at once.
+    `tcp`: it listens on a free port (`port`)."""
 
-    def __init__(self, folder, target):
+    def __init__(self, folder, target, tcp=False):
         self.target, self.path = target, str(pathlib.Path(folder) / "proxy.sock")
         self.rule = lambda direction, data: data
         self.refuse = False
         self.links, self.lock = [], threading.Lock()
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(self.path)
+        self.listener = socket.socket(socket.AF_INET if tcp else socket.AF_UNIX)
+        self.listener.bind(("127.0.0.1", 0) if tcp else self.path)
+        self.port = self.listener.getsockname()[1] if tcp else 0
         self.listener.listen(64)
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
     def url(self):
-        return f"unix://{self.path}"
+        return f"redis://127.0.0.1:{self.port}" if self.port else f"unix://{self.path}"
 
     def _accept(self):
         while True:
@@ -390,18 +394,30 @@ class Scene:
         self.servers.append(server)
         return server
 
+    keep = _keep  # for servers that a test starts itself
+
     def redis(self, *arguments, env=None):
         self.count += 1
         return self._keep(Redis(self.folder / f"redis{self.count}", arguments, env))
 
-    def proxy(self, redis):
+    def proxy(self, redis, tcp=False):
         self.count += 1
         folder = self.folder / f"proxy{self.count}"
         folder.mkdir()
-        return self._keep(Proxy(folder, redis.socket))
+        return self._keep(Proxy(folder, redis.socket, tcp))
 
     def gateway(self, redis=None, data="data", **arguments):
         return self._keep(Gateway(self.folder / data, redis, **arguments))
+
+
+def preload(folder, source):
+    """Compiles a library of this folder; the environment that puts it before the C library."""
+    library = pathlib.Path(folder) / f"{pathlib.Path(source).stem}.so"
+    if not library.exists():
+        subprocess.run(["cc", "-std=gnu17", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", "-o", library,
+                        ROOT / "tests" / "fault" / source], check=True)
+    asan = os.environ.get("ASAN_OPTIONS", "")  # which wants to be first
+    return {"LD_PRELOAD": str(library), "ASAN_OPTIONS": f"{asan}:verify_asan_link_order=0"}
 
 
 # ---- Cases --------------------------------------------------------------------------------------
