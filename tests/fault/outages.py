@@ -49,6 +49,12 @@ def again(scene, redis, *arguments):
     return scene.keep(Redis(redis.folder, arguments))
 
 
+def empty(redis):
+    """FLUSHALL, after what a gateway that was just killed may still have on its way."""
+    redis.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    redis.command("FLUSHALL")
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]

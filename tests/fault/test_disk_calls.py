@@ -16,7 +16,7 @@ import time
 from disks import Shim, write_image
 from harness import Scene, add_case, case, eventually, run_cases
 from load import Load
-from outages import RANDOM, SEED, SOAK
+from outages import RANDOM, SEED, SOAK, empty
 
 CALLS = {"write": Shim.WRITE, "sync": Shim.SYNC, "truncate": Shim.TRUNCATE}
 SMALL, BIG = 20, 300000  # bytes of a value; of the big ones a few reach a checkpoint
@@ -42,7 +42,7 @@ def error_at_run_time(call, error, file):
             shim.fail(call, error, nth=RANDOM.randrange(1, 20), file=file)
             stopped_by_io_error(gate)
         assert shim.get("fired") == 1  # never tried again
-        redis.command("FLUSHALL")  # what Redis knows must not matter
+        empty(redis)  # what Redis knows must not matter
         load.gate = scene.gateway(redis=redis)
         load.verify_new_tokens(load.gate)
         assert load.gate.stop() == 0
@@ -64,7 +64,7 @@ def sync_error_of_a_checkpoint_ends_the_process():  # D6
         load = Load(gate, workers=1, value_bytes=BIG)
         assert not load.turns(40), "no checkpoint came"
         stopped_by_io_error(gate)
-        redis.command("FLUSHALL")
+        empty(redis)
         load.verify_new_tokens(scene.gateway(redis=redis))
 
 
@@ -104,7 +104,7 @@ def slow_syncs_are_shared_and_nobody_is_lost():  # X6
 def drive(scene, redis, shim, data, value_bytes, tune=lambda: None):
     """A short life on a new data directory, from its creation to its stop. Returns the books and how
     it ended: an exit status, or None where it would not start."""
-    redis.command("FLUSHALL")
+    empty(redis)
     shim.heal()
     tune()
     gate = scene.gateway(redis=redis, data=data, env=shim.env, expect_exit=True)
@@ -120,7 +120,7 @@ def drive(scene, redis, shim, data, value_bytes, tune=lambda: None):
 
 def look_again(scene, redis, data, load, name):
     """On the disk that works again: it starts, and the books agree."""
-    redis.command("FLUSHALL")
+    empty(redis)
     gate = scene.gateway(redis=redis, data=data)
     try:
         load.verify_new_tokens(gate)
@@ -188,7 +188,7 @@ def power_cut_loses_nothing_acknowledged():  # D8, C4, C7, I7
             keep = RANDOM.choice([0, 0.1, 0.5, 0.9, 1])
             image = cut_power(scene, redis, shim, data, load, image, RANDOM.uniform(0, 0.6), keep)
             write_image(scene.folder / data, image)
-            redis.command("FLUSHALL")
+            empty(redis)
         load.gate = scene.gateway(redis=redis, data=data)
         load.verify_new_tokens(load.gate)
         load.expect_progress(50, 100)
@@ -199,7 +199,7 @@ def power_cut_at_the_start_of_a_new_store():  # D8: the creation itself
     with Scene() as scene:
         redis, shim = scene.redis(), Shim(scene.folder)
         for round_ in range(100 if SOAK else 8):
-            redis.command("FLUSHALL")
+            empty(redis)
             data = f"data{round_}"
             shim.heal()
             shim.fail(Shim.WRITE, Shim.KILL, nth=RANDOM.randrange(1, 30))
@@ -208,7 +208,7 @@ def power_cut_at_the_start_of_a_new_store():  # D8: the creation itself
             gate.kill()
             image = shim.after_power_cut({}, RANDOM, RANDOM.choice([0, 0.5, 1]))
             write_image(gate.data_dir, image)
-            redis.command("FLUSHALL")
+            empty(redis)
             assert scene.gateway(redis=redis, data=data).acquire("r").token >= 1
 
 
@@ -219,11 +219,11 @@ def a_disk_that_lies_about_syncs_is_found_out():  # D9: the test above can see a
         for round_ in range(5):
             load = Load(None, workers=4, value_bytes=3000, ttl_ms=500)
             data = f"data{round_}"
-            redis.command("FLUSHALL")
+            empty(redis)
             image = cut_power(scene, redis, shim, data, load, {}, 0.3, 0.5,
                               tune=lambda: shim.set(lying=1))
             write_image(scene.folder / data, image)
-            redis.command("FLUSHALL")
+            empty(redis)
             gate = scene.gateway(redis=redis, data=data, expect_exit=True)
             eventually(lambda: "listening" in gate.log() or not gate.running())
             if not gate.running():

@@ -20,7 +20,7 @@ import time
 from disks import FILES, Disk, may_mount, take_own_mounts
 from harness import Scene, case, eventually, run_cases
 from load import Load
-from outages import LONG_MS, RANDOM, SEED, SOAK, expect, holders_key, recovers
+from outages import LONG_MS, RANDOM, SEED, SOAK, empty, expect, holders_key, recovers
 
 FULL = {"storage_full", "store_unavailable"}
 
@@ -137,7 +137,7 @@ def full_at_the_start():  # D4
         assert gate.get("r", "k").body == b"x"
         assert gate.put("r", "k", lease.token, b"y").status == 200
         gate.stop()
-        redis.command("FLUSHALL")
+        empty(redis)
         assert scene.gateway(redis=redis, data="new").acquire("r").token == 1
 
 
@@ -174,7 +174,7 @@ def a_file_size_limit_is_an_io_error():  # D5
             status = gate.wait()
         # EFBIG, as any error of a write: not a death by SIGXFSZ.
         assert status == 74 and "the store failed: stopping" in gate.log(), (status, gate.log())
-        redis.command("FLUSHALL")
+        empty(redis)
         load.gate = scene.gateway(redis=redis)
         load.verify_new_tokens(load.gate)
 
@@ -294,7 +294,7 @@ def bit_flips_never_crash_it():  # D14
                 outcomes["refused"] += 1
             assert gate.wait() in (0, 65, 74, 78), (at, gate.process.returncode, gate.log())
             store.mend()
-            store.redis.command("FLUSHALL")  # a flip may have been in the store's UUID
+            empty(store.redis)  # a flip may have been in the store's UUID
         assert outcomes["refused"] > 0, outcomes
 
 
@@ -323,7 +323,7 @@ def a_lost_database_is_never_created_anew():  # D14
         store.path().write_bytes(b"")
         store.refused()
         store.path().unlink()
-        store.redis.command("FLUSHALL")  # and nobody is left who knows it
+        empty(store.redis)  # and nobody is left who knows it
         store.refused()
         store.path().unlink()
         store.path().mkdir()
@@ -350,7 +350,7 @@ def a_data_directory_behind_a_symbolic_link():
 def another_stores_database_is_noticed():  # D14, D17
     with Scene() as scene:
         store = Store(scene)
-        store.redis.command("FLUSHALL")
+        empty(store.redis)
         other = scene.gateway(redis=store.redis, data="other")
         other.acquire("load:0")
         other.stop()
