@@ -248,12 +248,14 @@ fuzz-run: $(patsubst %.c,$(BUILD)/%,$(FUZZ_SOURCES))
 	        { failed=1; tail -n 40 $(BUILD)/$$target.log; }; \
 	done; exit $$failed
 
-coverage: ## lines of gateway/ and storage/ that the tests run
+coverage: ## lines and branches of gateway/ and storage/ that the tests take
 	@rm -rf build/coverage/obj
-	@$(MAKE) test COVERAGE=1 || true
+	@$(MAKE) test COVERAGE=1
 	@cd build/coverage/obj && find gateway storage -name '*.gcda' | sort | \
-	    xargs gcov -r -n -s '$(CURDIR)' 2>/dev/null | \
-	    awk '/^File .(gateway|storage)/ { file = $$2 } /^Lines/ && file { print $$0 "  " file; file = "" }'
+	    xargs gcov -b -r -n -s '$(CURDIR)' 2>/dev/null | \
+	    awk -F"[:%']" '/^File/ { file = $$2 } /^Lines/ { lines = $$2 } \
+	        /^Taken/ && file ~ /^(gateway|storage)/ { \
+	            printf "%6.2f %% of lines  %6.2f %% of branches  %s\n", lines, $$2, file; file = "" }'
 
 # ---- Lint ----------------------------------------------------------------------------------------
 

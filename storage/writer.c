@@ -50,14 +50,9 @@ static enum fg_status apply(struct writer *w, struct store_op *op)
         return writer_renewal(w, &op->renewal);
     case STORE_RELEASE:
         return writer_release(w, &op->release, &op->arena);
-    case STORE_PUT:
-        return writer_write(w, &op->write, false, &op->arena);
-    case STORE_DELETE:
-        return writer_write(w, &op->write, true, &op->arena);
-    case STORE_SCAN:
-        break;
+    default: /* put, delete; scans go to their own thread */
+        return writer_write(w, &op->write, op->kind == STORE_DELETE, &op->arena);
     }
-    abort();
 }
 
 /* Applies one op. False: the transaction is gone. */
