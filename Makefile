@@ -25,7 +25,7 @@ PYTHON := /usr/bin/python3
 # make DEPS= DEPS_TEST= DEPS_LINT= DEPS_VALGRIND=
 DEPS := gcc libc6-dev pkg-config libmicrohttpd-dev libhiredis-dev libjansson-dev libsqlite3-dev \
 	libev-dev redis-server redis-tools curl sqlite3
-DEPS_TEST     := libcmocka-dev procps python3 python3-jsonschema python3-yaml faketime
+DEPS_TEST     := libcmocka-dev procps python3 python3-jsonschema python3-yaml
 DEPS_LINT     := clang clang-format clang-tidy cppcheck shellcheck
 DEPS_FUZZ     := libclang-rt-14-dev
 DEPS_VALGRIND := valgrind
@@ -231,8 +231,8 @@ test-valgrind: build tests deps-valgrind ## unit, script and API tests under val
 	@$(USE_BINARY) FENCEGATE_WRAPPER='$(VALGRIND)' \
 	    tests/run --slower 10 --wrap '$(VALGRIND)' $(filter-out $(SCENARIOS) $(FAULT_TESTS),$(BY_SPEED))
 
-soak: build build-faults fuzz ## the fault tests for about an hour (SEED=n: the same random choices)
-	@$(USE_BINARY) SOAK=1 tests/run --jobs 2 --timeout 5400 $(FAULT_TESTS)
+soak: build build-faults fuzz ## fuzzing, and the fault tests for about an hour (SEED=n: the same random choices)
+	@$(USE_BINARY) SOAK=1 HISTORY_ROUNDS=20 tests/run --jobs 2 --timeout 7200 $(FAULT_TESTS)
 
 FUZZ_SECONDS ?= 60
 fuzz: | deps-fuzz ## libFuzzer, FUZZ_SECONDS=60 for each target; findings are left in build/fuzz/

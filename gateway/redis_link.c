@@ -32,6 +32,7 @@ enum {
     BACKOFF_FIRST_MS = 20,
     BACKOFF_MAX_MS = 1000,
     HEARTBEAT_MS = 1000,
+    POLICY_INTERVAL_MS = 60 * 1000,
     LOGGED_BYTES = 200 /* of an error that Redis gives */
 };
 
@@ -81,6 +82,8 @@ struct redis_link {
     bool adopt;
     bool closing;
     bool was_ready;
+    bool may_evict;          /* its maxmemory-policy is not noeviction; said once */
+    int64_t policy_asked_ms; /* somebody may set it later */
     int64_t backoff_ms;
     int64_t answered_ms; /* when Redis last said something */
     struct command_list commands;
@@ -415,12 +418,22 @@ static void on_hello(void *arg, enum fg_status status, const redisReply *reply)
 
 static void on_policy(void *arg, enum fg_status status, const redisReply *reply)
 {
-    (void)arg;
-    if (status == FG_OK && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-        reply->element[1]->type == REDIS_REPLY_STRING &&
-        strcmp(reply->element[1]->str, "noeviction") != 0)
+    struct redis_link *link = arg;
+    if (status != FG_OK || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+        reply->element[1]->type != REDIS_REPLY_STRING)
+        return;
+    bool evicts = strcmp(reply->element[1]->str, "noeviction") != 0;
+    if (evicts && !link->may_evict)
         log_warn("redis may evict leases: set maxmemory-policy to noeviction",
                  LOG_STR("maxmemory_policy", reply->element[1]->str));
+    link->may_evict = evicts;
+}
+
+static void ask_policy(struct redis_link *link)
+{
+    const char *arguments[] = {"CONFIG", "GET", "maxmemory-policy"};
+    link->policy_asked_ms = clock_boot_ms();
+    submit_plain(link, on_policy, arguments, 3);
 }
 
 /* SCRIPT LOAD answers with the SHA-1 of the text, which EVALSHA then names. */
@@ -464,8 +477,7 @@ static void speak_first(struct redis_link *link)
     }
     load_scripts(link);
     say_hello(link);
-    const char *policy[] = {"CONFIG", "GET", "maxmemory-policy"};
-    submit_plain(link, on_policy, policy, 3);
+    ask_policy(link);
 }
 
 static void on_heartbeat(struct ev_loop *loop, ev_timer *timer, int events)
@@ -477,6 +489,9 @@ static void on_heartbeat(struct ev_loop *loop, ev_timer *timer, int events)
     if (link->context && link->command_count == 0 &&
         (link->state == REDIS_LINK_MISMATCH || (link->state == REDIS_LINK_READY && quiet)))
         say_hello(link);
+    if (link->context && link->state == REDIS_LINK_READY &&
+        clock_boot_ms() - link->policy_asked_ms >= POLICY_INTERVAL_MS)
+        ask_policy(link);
 }
 
 /* ---- Connecting ----------------------------------------------------------------------------- */

@@ -21,7 +21,8 @@ enum {
     STORE_APPLICATION_ID = 0x46474154, /* "FGAT", in the file's header */
     STORE_SCHEMA_VERSION = 1,
     QUICK_CHECK_BYTES = 32 * 1024 * 1024,
-    CHECKPOINT_FRAMES = 1000 /* pages in the write-ahead log */
+    CHECKPOINT_FRAMES = 1000, /* pages in the write-ahead log */
+    LOG_INTERVAL_MS = 1000    /* between two lines about the same failure */
 };
 
 extern const char embedded_schema_sql[];
@@ -65,6 +66,18 @@ static void note_checkpoint_failure(struct database *db, int rc)
     db->checkpoint_failing = true;
 }
 
+/* A full disk fails thousands of ops a second, and is told of once a second. */
+static void log_failure(struct database *db, enum fg_status status)
+{
+    int64_t now_ms = clock_boot_ms();
+    if (status == db->logged_status && now_ms - db->logged_boot_ms < LOG_INTERVAL_MS)
+        return;
+    db->logged_status = status;
+    db->logged_boot_ms = now_ms;
+    log_warn("store error", LOG_STR("error", sqlite3_errmsg(db->handle)),
+             LOG_INT("sqlite_code", sqlite3_extended_errcode(db->handle)));
+}
+
 void db_fail(struct database *db, int rc)
 {
     int primary = rc & 0xff;
@@ -78,8 +91,7 @@ void db_fail(struct database *db, int rc)
     enum fg_status status = primary == SQLITE_FULL ? FG_STORAGE_FULL : FG_STORE_UNAVAILABLE;
     if (db->status == FG_OK) {
         db->status = status;
-        log_warn("store error", LOG_STR("error", sqlite3_errmsg(db->handle)),
-                 LOG_INT("sqlite_code", sqlite3_extended_errcode(db->handle)));
+        log_failure(db, status);
     }
 }
 

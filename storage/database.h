@@ -23,10 +23,12 @@ enum sql {
 struct database {
     sqlite3 *handle;
     sqlite3_stmt *statements[SQL_COUNT];
-    bool writes;             /* the writer's: an I/O error ends the process */
-    ino_t log_inode;         /* the write-ahead log's file; 0: not looked at yet */
-    bool checkpoint_failing; /* said once */
-    enum fg_status status;   /* the first failure since db_clear() */
+    bool writes;                  /* the writer's: an I/O error ends the process */
+    ino_t log_inode;              /* the write-ahead log's file; 0: not looked at yet */
+    bool checkpoint_failing;      /* said once */
+    enum fg_status logged_status; /* the failure told of last, and when */
+    int64_t logged_boot_ms;
+    enum fg_status status; /* the first failure since db_clear() */
 };
 
 /* Opens the writing connection: creates the tables in an empty file if `may_create`, checks that it

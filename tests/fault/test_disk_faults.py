@@ -62,7 +62,7 @@ def full_in_mid_batch_under_load():  # D4
                 eventually(lambda: full(load) > refused + 20, what="507")
                 resource_, key = next(iter(load.stored))
                 assert gate.get(resource_, key).status == 200  # reads go on
-                expect(gate.call("GET", "/readyz"), 503, "store_unavailable")
+                eventually(lambda: not ready(gate), what="a failing store")
                 time.sleep(RANDOM.uniform(0, 1))
                 disk.free()
                 eventually(lambda: ready(gate), what="a store that works again")
