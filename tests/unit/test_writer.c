@@ -6,6 +6,7 @@
 #include "storage/store.h"
 
 #include "tests/support/cleanup.h"
+#include "tests/support/disk.h"
 #include "tests/support/ops.h"
 #include "tests/support/tempdir.h"
 
@@ -117,6 +118,32 @@ static void an_op_that_cannot_begin_changes_nothing(void **state)
     expect_both_fail_and_work_again(b);
 }
 
+static void *release_later(void *arg)
+{
+    (void)arg;
+    usleep(100000);
+    disk_release();
+    return NULL;
+}
+
+static void closing_in_the_middle_of_a_commit_finishes_what_is_queued(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(NULL, NULL);
+    struct store_op *committing = op_grant("one", 1, 1, HOLDERS(1));
+    struct store_op *queued = op_grant("two", 1, 1, HOLDERS(1));
+    pthread_t later;
+    disk_hold();
+    bench_submit(b, committing);
+    assert_true(disk_await_held());
+    bench_submit(b, queued);
+    assert_int_equal(pthread_create(&later, NULL, release_later, NULL), 0);
+    bench_close(b);
+    pthread_join(later, NULL);
+    assert_int_equal(committing->status, FG_OK);
+    assert_int_equal(queued->status, FG_OK);
+}
+
 /* ---- Where going on would be worse ----------------------------------------------------------- */
 
 /* Runs `deed` in a process of its own, which it has to end by abort(). */
@@ -179,6 +206,7 @@ int main(void)
         TEST(a_transaction_that_cannot_begin_fails_its_ops),
         TEST(a_commit_that_fails_is_rolled_back),
         TEST(an_op_that_cannot_begin_changes_nothing),
+        TEST(closing_in_the_middle_of_a_commit_finishes_what_is_queued),
         TEST(a_transaction_that_can_neither_end_stops_the_process),
         TEST(an_invariant_that_does_not_hold_stops_the_process),
     };
