@@ -129,7 +129,7 @@ TESTS       := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES) $(FUZZ_SOURCES))
 .PHONY: build build-faults tests FORCE
 build: $(BINARY) ## compile build/fencegate (also plain `make`)
 
-build-faults: ## compile build/faults/fencegate, with failpoints and planted bugs
+build-faults: | deps ## compile build/faults/fencegate, with failpoints and planted bugs
 	@$(MAKE) build FAULTS=1
 
 tests: $(BINARY) $(TESTS) ## compile the tests, run none
