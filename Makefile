@@ -152,7 +152,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SUPPORT_LIB) $(LIBRARY)
 	@echo "LD  $@"
 	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
 
-$(BUILD)/obj/tests/%.o: | deps-test
+$(call object,$(SUPPORT) $(TEST_SOURCES) $(FUZZ_SOURCES) tests/fuzz/replay.c): | deps-test
 
 # A fuzz target with a main() that runs the inputs under tests/fuzz/corpus/, or libFuzzer's.
 FUZZ_MAIN := $(if $(FUZZ),,$(call object,tests/fuzz/replay.c))
