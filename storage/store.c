@@ -165,11 +165,15 @@ static enum fg_status open_databases(struct store *store, char *why, size_t why_
         snprintf(why, why_bytes, "cannot write to the store: %s", sqlite3_errmsg(db->handle));
         return FG_STORE_UNAVAILABLE;
     }
-    if (!db_touch(db, why, why_bytes) || !markers_write(markers, store->uuid, why, why_bytes))
+    if (!db_touch(db, why, why_bytes))
         return FG_STORE_UNAVAILABLE;
     status = db_open_reader(&store->scan_db, markers->database_path, why, why_bytes);
     if (status == FG_OK)
         status = db_open_reader(&store->loop_db, markers->database_path, why, why_bytes);
+    /* Last: where opening fails the log goes with the connection, and no marker may say it stays.
+     */
+    if (status == FG_OK && !markers_write(markers, store->uuid, why, why_bytes))
+        status = FG_STORE_UNAVAILABLE;
     return status;
 }
 
@@ -232,6 +236,7 @@ enum fg_status store_open(struct store **out, const struct store_options *option
         ledger_open(&store->writer);
         if (store->writer.db.status != FG_OK || !start_threads(store)) {
             snprintf(why, why_bytes, "cannot start the store's threads");
+            markers_closing(&store->markers);
             status = FG_STORE_UNAVAILABLE;
         }
     }
