@@ -1,14 +1,15 @@
 /* conditions.c - reading and writing ETags (conditions.h). */
 #include "gateway/conditions.h"
 
-#include <inttypes.h>
-#include <stdio.h>
+#include "gateway/digits.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 const char *etag_write(int64_t version, char out[ETAG_BYTES])
 {
-    snprintf(out, ETAG_BYTES, "\"v%" PRId64 "\"", version);
+    char *end = digits_write(stpcpy(out, "\"v"), version);
+    stpcpy(end, "\"");
     return out;
 }
 

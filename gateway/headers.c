@@ -2,16 +2,15 @@
  */
 #include "gateway/headers.h"
 
+#include "gateway/digits.h"
 #include "gateway/faults.h"
 #include "gateway/lease_id.h"
+#include "gateway/random.h"
 
-#include <inttypes.h>
 #include <microhttpd.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 
 enum { CONTENT_TYPE_BYTES_MAX = 255, GENERATED_ID_BYTES = 8 };
 
@@ -159,11 +158,9 @@ static void take_request_id(struct request *request, const struct walk *walk)
         memcpy(request->id, sent, strlen(sent) + 1);
         return;
     }
-    uint8_t bytes[GENERATED_ID_BYTES] = {0};
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        abort();
-    for (size_t i = 0; i < sizeof bytes; i++)
-        sprintf(request->id + 2 * i, "%02x", bytes[i]);
+    uint8_t bytes[GENERATED_ID_BYTES];
+    random_bytes(bytes, sizeof bytes);
+    digits_write_hex(request->id, bytes, sizeof bytes);
 }
 
 static const char *doubled_fault(const struct walk *walk)

@@ -2,11 +2,9 @@
 #include "gateway/lease_id.h"
 
 #include "gateway/base64url.h"
+#include "gateway/random.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 enum {
     ID_BYTES = 30,
@@ -68,10 +66,5 @@ void lease_ref_write(const struct lease_key *key, char out[LEASE_REF_CHARS + 1])
 
 void lease_secret_random(uint8_t secret[LEASE_SECRET_BYTES])
 {
-    ssize_t got;
-    do {
-        got = getrandom(secret, LEASE_SECRET_BYTES, 0);
-    } while (got < 0 && errno == EINTR);
-    if (got != LEASE_SECRET_BYTES)
-        abort();
+    random_bytes(secret, LEASE_SECRET_BYTES);
 }

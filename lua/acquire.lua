@@ -20,60 +20,67 @@
 --
 -- Effects: drops the expired holders; on a grant raises the counter and adds the holder. No flags
 -- after the first line: Redis refuses the script where it is out of memory, before it does anything.
+--
+-- A grant is six commands, and most of its time is in them: nothing is asked twice, and what is not
+-- ours (a key of another type, a member of another form) is noticed in the answers.
 
 local max_token = 9007199254740991
 
-local known = redis.call('GET', KEYS[1])
+local function decimal(number)
+  return string.format('%d', number)
+end
+
+-- MGET answers nil for a key of another type as for none. A counter of another type is lost, as after
+-- a FLUSHALL; for the store's UUID GET makes it an error.
+local strings = redis.call('MGET', KEYS[1], KEYS[2])
+local known = strings[1] or redis.call('GET', KEYS[1])
 if not known then
   redis.call('SET', KEYS[1], ARGV[1])
 elseif known ~= ARGV[1] then
   return {'WRONG_STORE'}
 end
 
-local function decimal(number)
-  return string.format('%.0f', number)
-end
-
 -- Time is read once: within one run everything is judged at the same instant.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
--- A key of another type is not ours: what it was is lost, as after a FLUSHALL.
-local function own(key, kind)
-  local found = redis.call('TYPE', key).ok
-  if found ~= kind and found ~= 'none' then
-    redis.call('DEL', key)
-  end
+local found = redis.pcall('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
+if found.err then
+  redis.call('DEL', KEYS[3])
+  found = {}
 end
-own(KEYS[2], 'string')
-own(KEYS[3], 'zset')
 
 -- What is in the set and was not written here (another member form, an expiry beyond 2^53) would block
 -- the resource for ever and belongs to nobody: it goes.
-local function sweep(key)
-  local all = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
-  for i = 1, #all, 2 do
-    local digits, secret = string.match(all[i], '^([1-9]%d*):([0-9a-f]+)$')
-    if not digits or #secret ~= 32 or #digits > 16 or tonumber(digits) > 9007199254740991
-        or not (tonumber(all[i + 1]) < 9007199254740992) then
-      redis.call('ZREM', key, all[i])
-    end
+local function is_ours(member, score)
+  local digits, secret = string.match(member, '^([1-9]%d*):([0-9a-f]+)$')
+  return digits and #secret == 32 and #digits <= 16 and tonumber(digits) <= max_token
+    and score < max_token + 1
+end
+
+local holders, dropped, last = {}, {}, 0
+for i = 1, #found, 2 do
+  local member, score = found[i], tonumber(found[i + 1])
+  if not is_ours(member, score) then
+    redis.call('ZREM', KEYS[3], member)
+  elseif score <= now then
+    dropped[#dropped + 1] = member
+    dropped[#dropped + 1] = found[i + 1]
+  else
+    holders[#holders + 1] = member
+    holders[#holders + 1] = found[i + 1]
+    last = score -- they come by rising score
   end
 end
-sweep(KEYS[3])
-
-local dropped = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', decimal(now), 'WITHSCORES')
 if #dropped > 0 then
   redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', decimal(now))
 end
-
-local holders = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
 if #holders / 2 >= tonumber(ARGV[3]) then
   return {'BUSY', '0', decimal(now), holders, dropped}
 end
 
 -- The counter may be gone (expired, lost) or garbage: the store's mark carries on.
-local raw = redis.call('GET', KEYS[2])
+local raw = strings[2]
 local counter = 0
 if raw and string.match(raw, '^%d+$') and #raw <= 16 then
   counter = tonumber(raw)
@@ -87,16 +94,16 @@ if token > max_token then
 end
 
 local expiry = now + tonumber(ARGV[4])
-local member = decimal(token) .. ':' .. ARGV[5]
-redis.call('ZADD', KEYS[3], decimal(expiry), member)
+local token_text, expiry_text = decimal(token), decimal(expiry)
+local member = token_text .. ':' .. ARGV[5]
+redis.call('ZADD', KEYS[3], expiry_text, member)
 holders[#holders + 1] = member
-holders[#holders + 1] = decimal(expiry)
+holders[#holders + 1] = expiry_text
 
 -- Both keys outlive the last holder: the counter so that tokens rise without asking the store,
 -- the holders so that the next grant learns when each of them ran out.
-local last = tonumber(redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2])
-local forget = decimal(last + tonumber(ARGV[6]))
-redis.call('SET', KEYS[2], decimal(token), 'PXAT', forget)
+local forget = decimal(math.max(last, expiry) + tonumber(ARGV[6]))
+redis.call('SET', KEYS[2], token_text, 'PXAT', forget)
 redis.call('PEXPIREAT', KEYS[3], forget)
 
-return {'GRANTED', decimal(token), decimal(now), holders, dropped}
+return {'GRANTED', token_text, decimal(now), holders, dropped}

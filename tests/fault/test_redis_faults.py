@@ -373,8 +373,8 @@ def an_acl_user_with_few_rights_and_fewer():  # R14: NOPERM, AUTH
     with Scene() as scene:
         port = free_port()
         redis = scene.redis("--port", str(port))
-        allowed = ("+evalsha", "+eval", "+script|load", "+get", "+set", "+del", "+type", "+time",
-                   "+zadd", "+zrem", "+zrange", "+zrangebyscore", "+zremrangebyscore", "+zscore",
+        allowed = ("+evalsha", "+eval", "+script|load", "+get", "+mget", "+set", "+del", "+type",
+                   "+time", "+zadd", "+zrem", "+zrange", "+zrangebyscore", "+zremrangebyscore", "+zscore",
                    "+zcount", "+zcard", "+pexpireat", "+incr", "+pexpire", "+expire")
         redis.command("ACL", "SETUSER", "gate", "on", ">p@ss:w/rd", "resetkeys", "~fencegate:*",
                       *allowed)
