@@ -18,6 +18,8 @@ void api_lease_list(struct request *request);
 /* resource_api.c */
 void api_resource_list(struct request *request);
 void api_resource_get(struct request *request);
+void api_resource_put(struct request *request);
+void api_resource_revoke(struct request *request);
 void api_resource_check(struct request *request);
 void api_resource_history(struct request *request);
 

@@ -129,13 +129,24 @@ static void read_integer(struct reading *reading, const struct body_field *field
         memcpy(to, &number, sizeof number);
 }
 
+static void read_boolean(struct reading *reading, const struct body_field *field,
+                         const json_t *value, void *to)
+{
+    int truth = json_is_true(value);
+    if (!json_is_boolean(value))
+        add_fault(reading, field->name, field->what);
+    else
+        memcpy(to, &truth, sizeof truth);
+}
+
 static void read_string(struct reading *reading, const struct body_field *field,
                         const json_t *value, void *to)
 {
     if (json_is_null(value) && !field->required)
         return;
     if (!json_is_string(value) ||
-        (field->type == BODY_STRING && json_string_length(value) > (size_t)field->greatest)) {
+        (field->type == BODY_STRING && (json_string_length(value) < (size_t)field->least ||
+                                        json_string_length(value) > (size_t)field->greatest))) {
         add_fault(reading, field->name, field->what);
         return;
     }
@@ -154,6 +165,8 @@ static void read_fields(struct reading *reading, const struct body_field *fields
             add_fault(reading, field->name, "This field is required.");
         else if (value && field->type == BODY_INTEGER)
             read_integer(reading, field, value, to);
+        else if (value && field->type == BODY_BOOLEAN)
+            read_boolean(reading, field, value, to);
         else if (value)
             read_string(reading, field, value, to);
     }

@@ -17,13 +17,14 @@ enum body_type {
     BODY_INTEGER, /* int64_t */
     BODY_STRING,  /* const char *, in the request's arena; null counts as not sent */
     BODY_NAME,    /* a string that is a name (names.h) */
+    BODY_BOOLEAN, /* int: 0 or 1; what was not sent keeps its default */
 };
 
 struct body_field {
     const char *name;
     enum body_type type;
     bool required;
-    int64_t least;    /* BODY_INTEGER */
+    int64_t least;    /* BODY_INTEGER: value; BODY_STRING: bytes */
     int64_t greatest; /* BODY_INTEGER: value; BODY_STRING: bytes */
     size_t offset;    /* in the struct to be filled */
     const char *what; /* the sentence for a value out of range */

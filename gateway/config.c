@@ -79,6 +79,11 @@ static const struct row rows[] = {
  "largest body of a request"},
 {"--max-connections", "N", "10000", parse_number, FIELD(max_connections), 16, 1000000,
  "most connections at once"},
+{"--max-waiters", "N", "7500", parse_number, FIELD(max_waiters), 1, 1000000,
+ "most requests that wait for a lease at once; never more than three\n"
+ "quarters of --max-connections, so that holders can always come in"},
+{"--max-waiters-per-resource", "N", "7500", parse_number, FIELD(max_waiters_per_resource), 1, 1000000,
+ "likewise, for one resource"},
 {"--request-timeout-ms", "MS", "10000", parse_number, FIELD(request_timeout_ms), 100, 600000,
  "for a request to arrive completely"},
 {"--require-lease-id", NULL, "off", parse_switch, FIELD(require_lease_id), 0, 0,

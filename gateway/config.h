@@ -12,19 +12,21 @@
 #include <stdint.h>
 
 struct config {
-    const char *listen;         /* "host:port", "[v6]:port"; port 0 takes a free one */
-    const char *data_dir;       /* created where it is missing */
-    const char *redis;          /* redis:// or unix:// URL; NULL: a private redis-server */
-    bool adopt_redis;           /* take a Redis database over from another store */
-    int64_t redis_timeout_ms;   /* 10 ... 60000; for connecting and for each command */
-    int64_t max_body_bytes;     /* 1024 ... 1 GiB */
-    int64_t max_connections;    /* 16 ... 1000000 */
-    int64_t request_timeout_ms; /* 100 ... 600000; headers seen until body complete */
-    bool require_lease_id;      /* writes need X-Lease-Id */
-    int64_t ledger_max_age_ms;  /* 1 s ... 10 years */
-    int64_t ledger_max_rows;    /* 1000 ... 10^12 */
-    int64_t drain_timeout_ms;   /* 0 ... 600000 */
-    bool insecure;              /* allow an address that is not loopback, without API keys */
+    const char *listen;               /* "host:port", "[v6]:port"; port 0 takes a free one */
+    const char *data_dir;             /* created where it is missing */
+    const char *redis;                /* redis:// or unix:// URL; NULL: a private redis-server */
+    bool adopt_redis;                 /* take a Redis database over from another store */
+    int64_t redis_timeout_ms;         /* 10 ... 60000; for connecting and for each command */
+    int64_t max_body_bytes;           /* 1024 ... 1 GiB */
+    int64_t max_connections;          /* 16 ... 1000000 */
+    int64_t max_waiters;              /* 1 ... 1000000; in effect at most 3/4 of max_connections */
+    int64_t max_waiters_per_resource; /* 1 ... 1000000 */
+    int64_t request_timeout_ms;       /* 100 ... 600000; headers seen until body complete */
+    bool require_lease_id;            /* writes need X-Lease-Id */
+    int64_t ledger_max_age_ms;        /* 1 s ... 10 years */
+    int64_t ledger_max_rows;          /* 1000 ... 10^12 */
+    int64_t drain_timeout_ms;         /* 0 ... 600000 */
+    bool insecure;                    /* allow an address that is not loopback, without API keys */
     enum log_level log_level;
     enum log_format log_format;
 };

@@ -3,15 +3,22 @@
 
 #include "gateway/body.h"
 #include "gateway/clock.h"
+#include "gateway/digits.h"
+#include "gateway/json_text.h"
 #include "gateway/lease_id.h"
 #include "gateway/log.h"
 #include "gateway/loop.h"
 #include "gateway/reply.h"
+#include "gateway/server.h"
+#include "gateway/waiters.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* How the answer to a client that has left is logged; nobody ever reads it. */
+enum { CLIENT_CLOSED_REQUEST = 499 };
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -32,50 +39,59 @@ static const char *state_name(const struct lease_view *view)
     return "held";
 }
 
-/* When the right ends or has ended; null where Redis, which knows, is away. */
-static json_t *expires_at(const struct lease_view *view)
+/* When the right ends or has ended; 0 where Redis, which knows, is away. */
+static int64_t expires_at_ms(const struct lease_view *view)
 {
     const struct lease_row *row = &view->row;
     if (row->state != LEASE_LIVE)
-        return json_time_or_null(row->ended_at_ms);
+        return row->ended_at_ms;
     if (!view->expiry_known)
-        return json_null();
+        return 0;
     int64_t left_ms = view->expires_in_ms;
     if (view->expired) {
         left_ms = row->deadline_boot_ms - clock_boot_ms();
         left_ms = left_ms < 0 ? left_ms : 0;
     }
-    return json_time_or_null(clock_wall_ms() + left_ms);
+    return clock_wall_ms() + left_ms;
 }
 
-static json_t *lease_json(const struct lease_view *view, bool with_id)
+static void lease_text(struct json_text *text, const struct lease_view *view, bool with_id)
 {
     const struct lease_row *row = &view->row;
-    bool unknown = row->state == LEASE_LIVE && !view->expiry_known;
-    json_t *lease = json_object();
+    json_text_begin(text, NULL, '{');
     if (with_id) {
         char id[LEASE_ID_CHARS + 1];
         lease_id_write(&row->key, id);
-        json_object_set_new(lease, "lease_id", json_string(id));
+        json_text_string(text, "lease_id", id);
     }
-    json_t *rest = json_pack(
-        "{s:s, s:o, s:s, s:I, s:i, s:I, s:o, s:o, s:o, s:I}", "resource", row->resource, "owner",
-        json_string_or_null(row->owner), "state", state_name(view), "fencing_token",
-        (json_int_t)row->key.token, "limit", row->limit, "ttl_ms", (json_int_t)row->ttl_ms,
-        "expires_in_ms",
-        unknown ? json_null()
-                : json_integer(row->state == LEASE_LIVE ? (json_int_t)view->expires_in_ms : 0),
-        "expires_at", expires_at(view), "acquired_at", json_time_or_null(row->acquired_at_ms),
-        "waited_ms", (json_int_t)row->waited_ms);
-    json_object_update(lease, rest);
-    json_decref(rest);
-    return lease;
+    json_text_string(text, "resource", row->resource);
+    json_text_string(text, "owner", row->owner);
+    json_text_string(text, "state", state_name(view));
+    json_text_number(text, "fencing_token", row->key.token);
+    json_text_number(text, "limit", row->limit);
+    json_text_number(text, "ttl_ms", row->ttl_ms);
+    if (row->state == LEASE_LIVE && !view->expiry_known)
+        json_text_null(text, "expires_in_ms");
+    else
+        json_text_number(text, "expires_in_ms", row->state == LEASE_LIVE ? view->expires_in_ms : 0);
+    json_text_time(text, "expires_at", expires_at_ms(view));
+    json_text_time(text, "acquired_at", row->acquired_at_ms);
+    json_text_number(text, "waited_ms", row->waited_ms);
+    json_text_end(text, '}');
+}
+
+static void reply_lease(struct request *request, unsigned http, const struct lease_view *view)
+{
+    struct json_text text;
+    json_text_open(&text, &request->arena);
+    lease_text(&text, view, true);
+    reply_text(request, http, &text);
 }
 
 static void token_header(struct request *request, int64_t token)
 {
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, token);
+    char text[DIGITS_CHARS];
+    digits_write(text, token);
     request_header(request, "X-Fencing-Token", text);
 }
 
@@ -144,14 +160,15 @@ static const struct body_field acquire_fields[] = {
      "A string of at most 128 bytes."},
     {"ttl_ms", BODY_INTEGER, false, TTL_MIN_MS, TTL_MAX_MS, offsetof(struct acquire_body, ttl_ms),
      "A whole number of milliseconds from 50 to 86400000."},
-    {"limit", BODY_INTEGER, false, 1, 1, offsetof(struct acquire_body, limit),
-     "Only 1 for now: semaphores are not supported yet."},
-    {"wait_ms", BODY_INTEGER, false, 0, 0, offsetof(struct acquire_body, wait_ms),
-     "Only 0 for now: waiting is not supported yet."},
+    {"limit", BODY_INTEGER, false, 1, LIMIT_MAX, offsetof(struct acquire_body, limit),
+     "A whole number from 1 to 1000."},
+    {"wait_ms", BODY_INTEGER, false, 0, WAIT_MAX_MS, offsetof(struct acquire_body, wait_ms),
+     "A whole number of milliseconds from 0 to 600000."},
 };
 
-static void reply_held(struct request *request, const struct lease_acquire *acquire)
+static void reply_held(struct request *request, const struct waiter *waiter)
 {
+    const struct acquire *acquire = &waiter->acquire;
     json_t *holders = json_array();
     for (size_t i = 0; i < acquire->holder_count; i++) {
         const struct lease_holder_view *holder = &acquire->holders[i];
@@ -162,23 +179,32 @@ static void reply_held(struct request *request, const struct lease_acquire *acqu
     }
     char detail[512];
     snprintf(detail, sizeof detail,
-             "%s is held. Try again when the holder has released it or its "
-             "TTL has passed.",
+             acquire->holder_count > 0
+                 ? "%s is held. Try again when a holder has released it or its TTL has passed."
+                 : "Others wait for %s already. Try again, or wait with wait_ms.",
              acquire->resource);
     reply_problem_later(request, FG_LEASE_HELD,
                         acquire->retry_after_ms > 0 ? acquire->retry_after_ms : 1,
-                        json_pack("{s:s, s:o, s:i}", "resource", acquire->resource, "holders",
-                                  holders, "waited_ms", 0),
+                        json_pack("{s:s, s:o, s:I}", "resource", acquire->resource, "holders",
+                                  holders, "waited_ms", (json_int_t)waiter->waited_ms),
                         detail);
 }
 
-static void reply_granted(struct request *request, const struct lease_acquire *acquire)
+static void reply_limit_mismatch(struct request *request, const struct acquire *acquire)
+{
+    struct fence fence = {0};
+    store_read_fence(request->loop->store, acquire->resource, &fence);
+    reply_problem(request, FG_LIMIT_MISMATCH,
+                  json_pack("{s:s, s:i}", "resource", acquire->resource, "limit", fence.limit),
+                  "%s has the limit %d, not %d. Leave the limit out to take what is set.",
+                  acquire->resource, fence.limit, acquire->limit);
+}
+
+static void reply_granted(struct request *request, const struct acquire *acquire)
 {
     const struct lease_row *row = &acquire->lease.row;
-    char id[LEASE_ID_CHARS + 1], location[sizeof "/leases/" + LEASE_ID_CHARS];
-    char ref[LEASE_REF_CHARS + 1];
-    lease_id_write(&row->key, id);
-    snprintf(location, sizeof location, "/leases/%s", id);
+    char location[sizeof "/leases/" + LEASE_ID_CHARS], ref[LEASE_REF_CHARS + 1];
+    lease_id_write(&row->key, stpcpy(location, "/leases/"));
     request_header(request, "Location", location);
     token_header(request, row->key.token);
     if (log_enabled(LOG_DEBUG)) {
@@ -186,21 +212,48 @@ static void reply_granted(struct request *request, const struct lease_acquire *a
         log_debug("granted", LOG_STR("resource", row->resource),
                   LOG_INT("fencing_token", row->key.token), LOG_STR("lease_ref", ref));
     }
-    reply_json(request, 201, lease_json(&acquire->lease, true));
+    reply_lease(request, 201, &acquire->lease);
 }
 
-static void on_acquired(struct lease_acquire *acquire)
+static void on_answered(struct waiter *waiter)
 {
-    struct request *request = acquire->arg;
-    if (acquire->status == FG_OK)
+    struct request *request = waiter->arg;
+    struct acquire *acquire = &waiter->acquire;
+    server_watch_client(request, NULL);
+    switch (acquire->status) {
+    case FG_OK:
         reply_granted(request, acquire);
-    else if (acquire->status == FG_LEASE_HELD)
-        reply_held(request, acquire);
-    else if (acquire->status == FG_LIMIT_MISMATCH)
-        reply_problem(request, FG_LIMIT_MISMATCH, NULL, "%s has another limit than the one named.",
-                      acquire->resource);
-    else
+        break;
+    case FG_LEASE_HELD:
+        reply_held(request, waiter);
+        break;
+    case FG_LEASE_RELEASED: /* the client has left */
+        server_cut(request);
+        reply_empty(request, CLIENT_CLOSED_REQUEST);
+        break;
+    case FG_LIMIT_MISMATCH:
+        reply_limit_mismatch(request, acquire);
+        break;
+    case FG_RESOURCE_UNFENCED:
+        reply_problem(
+            request, FG_RESOURCE_UNFENCED, json_pack("{s:s}", "resource", acquire->resource),
+            "%s is not fenced: write to it under a condition, without a lease.", acquire->resource);
+        break;
+    default:
         reply_failure(request, acquire->status);
+        break;
+    }
+    arena_free(&acquire->arena);
+}
+
+static void on_client_left(struct request *request)
+{
+    waiter_client_left(request->waiter);
+}
+
+static bool client_there(struct waiter *waiter)
+{
+    return server_client_there(waiter->arg);
 }
 
 void api_lease_acquire(struct request *request)
@@ -212,15 +265,20 @@ void api_lease_acquire(struct request *request)
         reply_failure(request, FG_DRAINING);
         return;
     }
-    struct lease_acquire *acquire = arena_alloc(&request->arena, sizeof *acquire);
-    acquire->resource = body.resource;
-    acquire->owner = body.owner;
-    acquire->ttl_ms = body.ttl_ms;
-    acquire->limit = (int)body.limit;
-    acquire->done = on_acquired;
-    acquire->arg = request;
-    acquire->arena = &request->arena;
-    lease_acquire(request->loop->leases, acquire);
+    struct waiter *waiter = arena_alloc(&request->arena, sizeof *waiter);
+    waiter->acquire.resource = body.resource;
+    waiter->acquire.owner = body.owner;
+    waiter->acquire.ttl_ms = body.ttl_ms;
+    waiter->acquire.limit = (int)body.limit;
+    waiter->wait_ms = body.wait_ms;
+    waiter->done = on_answered;
+    waiter->client_there = client_there;
+    waiter->arg = request;
+    if (waiter->wait_ms > 0) {
+        request->waiter = waiter;
+        server_watch_client(request, on_client_left);
+    }
+    waiters_add(leases_waiters(request->loop->leases), waiter);
 }
 
 /* ---- POST /leases/{id}/renew ---------------------------------------------------------------- */
@@ -235,7 +293,7 @@ static void on_renewed(struct lease_renew *renew)
     struct request *request = renew->arg;
     if (renew->status == FG_OK) {
         token_header(request, renew->lease.row.key.token);
-        reply_json(request, 200, lease_json(&renew->lease, true));
+        reply_lease(request, 200, &renew->lease);
     } else if (is_over(renew->status)) {
         reply_over(request, renew->status, &renew->lease.row, &renew->successor);
     } else {
@@ -260,18 +318,27 @@ void api_lease_renew(struct request *request)
 
 /* ---- DELETE /leases/{id} -------------------------------------------------------------------- */
 
+static void reply_released(struct request *request, const struct store_release *outcome)
+{
+    struct json_text text;
+    json_text_open(&text, &request->arena);
+    json_text_begin(&text, NULL, '{');
+    json_text_bool(&text, "released", true);
+    json_text_bool(&text, "expired", outcome->row.remaining_ms == 0);
+    json_text_number(&text, "held_ms", outcome->row.held_ms);
+    json_text_number(&text, "remaining_ms", outcome->row.remaining_ms);
+    if (outcome->again)
+        json_text_bool(&text, "already_released", true);
+    json_text_end(&text, '}');
+    reply_text(request, 200, &text);
+}
+
 static void on_released(struct lease_release *release)
 {
     struct request *request = release->arg;
     const struct store_release *outcome = &release->op.release;
     if (release->status == FG_OK) {
-        json_t *body = json_pack("{s:b, s:b, s:I, s:I}", "released", true, "expired",
-                                 outcome->row.remaining_ms == 0, "held_ms",
-                                 (json_int_t)outcome->row.held_ms, "remaining_ms",
-                                 (json_int_t)outcome->row.remaining_ms);
-        if (outcome->again)
-            json_object_set_new(body, "already_released", json_true());
-        reply_json(request, 200, body);
+        reply_released(request, outcome);
     } else if (is_over(release->status)) {
         reply_over(request, release->status, &outcome->row, &outcome->successor);
     } else {
@@ -298,7 +365,7 @@ static void on_watched(struct lease_watch *watch)
 {
     struct request *request = watch->arg;
     token_header(request, watch->views[0].row.key.token);
-    reply_json(request, 200, lease_json(&watch->views[0], true));
+    reply_lease(request, 200, &watch->views[0]);
 }
 
 void api_lease_get(struct request *request)
@@ -358,17 +425,25 @@ struct lease_page {
 static void reply_page(struct lease_watch *watch)
 {
     struct request *request = watch->arg;
-    json_t *items = json_array();
-    json_t *next = NULL;
-    for (size_t i = 0; i < watch->count; i++)
-        json_array_append_new(items, lease_json(&watch->views[i], false));
     struct lease_page *page =
         (struct lease_page *)((char *)watch - offsetof(struct lease_page, watch));
+    struct json_text text;
+    json_text_open(&text, &request->arena);
+    json_text_begin(&text, NULL, '{');
+    json_text_begin(&text, "items", '[');
+    for (size_t i = 0; i < watch->count; i++)
+        lease_text(&text, &watch->views[i], false);
+    json_text_end(&text, ']');
+    char cursor[2 * DIGITS_CHARS];
     if (page->op->scan.more) {
         const struct lease_key *last = &watch->views[watch->count - 1].row.key;
-        next = json_sprintf("%" PRId64 ".%" PRId64, last->resource_id, last->token);
+        char *dot = digits_write(cursor, last->resource_id);
+        *dot = '.';
+        digits_write(dot + 1, last->token);
     }
-    list_reply(request, items, next);
+    json_text_string(&text, "next_cursor", page->op->scan.more ? cursor : NULL);
+    json_text_end(&text, '}');
+    reply_text(request, 200, &text);
     arena_free(&page->op->arena);
 }
 

@@ -1,4 +1,5 @@
-/* leases.h - the lease protocol: acquire, renew, release, and what a lease's time left is.
+/* leases.h - the lease protocol but for its beginning: renew, release, and what a lease's time left
+ * is. Getting one is acquire.h, waiting for one waiters.h; this is also what holds them together.
  *
  * Knows Redis through scripts.h and the store through store.h, and nothing of HTTP or JSON. Each
  * call takes a struct that the caller owns and keeps until its done() is called, exactly once,
@@ -13,8 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ev_loop;
 struct leases;
 struct redis_link;
+struct waiters;
 
 enum {
     TTL_MIN_MS = 50,
@@ -39,40 +42,48 @@ struct lease_holder_view {
     int64_t expires_in_ms;
 };
 
-struct leases *leases_open(struct store *store, struct redis_link *redis);
+struct leases_options {
+    size_t max_waiters;
+    size_t max_waiters_per_resource;
+};
+
+/* `store` and `redis` are borrowed for the life of it. */
+struct leases *leases_open(struct ev_loop *ev, struct store *store, struct redis_link *redis,
+                           const struct leases_options *options);
+
+/* All that was asked for has been answered. NULL is fine. */
 void leases_close(struct leases *leases);
 
-/* The link has come up: removals from Redis that were waiting for it are sent. */
+/* Where a lease is asked for. */
+struct waiters *leases_waiters(struct leases *leases);
+
+/* The link has come up: removals from Redis that were waiting for it are sent, and who waits asks
+ * again. */
 void leases_redis_ready(struct leases *leases);
 
-/* ---- Acquire -------------------------------------------------------------------------------- */
+/* We are to stop: who waits is answered. */
+void leases_drain(struct leases *leases);
 
-/* FG_OK: granted, and durable. FG_LEASE_HELD, FG_LIMIT_MISMATCH; FG_REDIS_UNAVAILABLE,
- * FG_STORE_MISMATCH, FG_STORE_UNAVAILABLE, FG_OVERLOADED, FG_GRANT_CONTENDED,
- * FG_EXPIRED_WHILE_GRANTING, FG_STORAGE_FULL, FG_TOKENS_EXHAUSTED. */
-struct lease_acquire {
-    const char *resource;
-    const char *owner; /* NULL: none */
-    int64_t ttl_ms;    /* TTL_MIN_MS ... TTL_MAX_MS */
-    int limit;         /* 1 ... LIMIT_MAX; 0: whatever is set, else 1 */
-    void (*done)(struct lease_acquire *acquire);
-    void *arg;
-    struct arena *arena; /* the caller's: results lie in it */
-    /* result */
-    enum fg_status status;
-    struct lease_view lease;           /* FG_OK */
-    struct lease_holder_view *holders; /* FG_LEASE_HELD */
-    size_t holder_count;
-    int64_t retry_after_ms; /* FG_LEASE_HELD: until the first of them runs out */
-    /* ours, while it runs */
-    struct leases *leases;
-    struct lease_acquire *next_granting;
-    struct store_op op;
-    uint8_t secret[LEASE_SECRET_BYTES];
-    int64_t started_boot_ms;
-    int tries;
-};
-void lease_acquire(struct leases *leases, struct lease_acquire *acquire);
+/* The leases of `resource` are about to be revoked: grants under way begin anew. Right before the
+ * revocation is submitted to the store. */
+void leases_revoking(struct leases *leases, const char *resource);
+
+/* Leases of `resource` that the store has ended: exactly these pairs leave Redis, now or when it is
+ * back. All is copied. */
+void leases_remove(struct leases *leases, const char *resource, const struct lease_pair *pairs,
+                   size_t count);
+
+/* The resource's limit, or whether it is fenced, has changed. */
+void leases_changed(struct leases *leases, const char *resource);
+
+/* What is left of a TTL that began at `started_boot_ms`, rounded down; below 0: it is over. */
+int64_t lease_time_left_ms(int64_t ttl_ms, int64_t started_boot_ms);
+
+/* What is left of a holder's time by Redis' clock, whose "now" was rounded down; at least 0. */
+int64_t lease_redis_left_ms(const struct lease_holder *holder, int64_t now_ms);
+
+/* The (token, secret) pair of a lease. */
+struct lease_pair lease_pair_of(const struct lease_key *key);
 
 /* ---- Renew ---------------------------------------------------------------------------------- */
 

@@ -56,6 +56,8 @@ static void on_signal(struct ev_loop *ev, ev_signal *signal, int events)
     loop->draining = true;
     log_info("draining", LOG_INT("signal", signal->signum),
              LOG_INT("in_flight", loop->server ? (int64_t)server_in_flight(loop->server) : 0));
+    if (loop->leases)
+        leases_drain(loop->leases);
     if (drained(loop)) {
         ev_break(ev, EVBREAK_ALL);
         return;
@@ -84,6 +86,15 @@ static void on_store_wake(struct ev_loop *ev, ev_async *async, int events)
     store_collect(loop->store);
 }
 
+/* After the handlers of this turn, which have a higher priority. */
+static void on_flush(struct ev_loop *ev, ev_prepare *prepare, int events)
+{
+    (void)ev;
+    (void)events;
+    struct loop *loop = prepare->data;
+    store_flush(loop->store);
+}
+
 /* Writer and scan threads. */
 static void wake_loop(void *arg)
 {
@@ -107,8 +118,13 @@ static int start_store(struct loop *loop)
     ev_async_start(loop->ev, &loop->store_wake);
     if (FAULT(start_store))
         return EX_DATAERR;
-    if (store_open(&loop->store, &options, why, sizeof why) == FG_OK)
+    if (store_open(&loop->store, &options, why, sizeof why) == FG_OK) {
+        ev_prepare_init(&loop->flush, on_flush);
+        ev_set_priority(&loop->flush, EV_MINPRI);
+        loop->flush.data = loop;
+        ev_prepare_start(loop->ev, &loop->flush);
         return 0;
+    }
     log_error("cannot open the store", LOG_STR("why", why),
               LOG_STR("data_dir", loop->config->data_dir));
     return EX_DATAERR;
@@ -187,6 +203,19 @@ static int start_redis(struct loop *loop)
     return 0;
 }
 
+/* However many wait, holders can come in to release: a quarter of the connections is theirs. */
+static struct leases *open_leases(struct loop *loop)
+{
+    const struct config *config = loop->config;
+    int64_t most = config->max_connections * 3 / 4;
+    int64_t waiters = config->max_waiters < most ? config->max_waiters : most;
+    return leases_open(loop->ev, loop->store, loop->redis,
+                       &(struct leases_options){
+                           .max_waiters = (size_t)waiters,
+                           .max_waiters_per_resource = (size_t)config->max_waiters_per_resource,
+                       });
+}
+
 /* ---- Start, run, stop ----------------------------------------------------------------------- */
 
 int loop_start(struct loop *loop, const struct config *config)
@@ -203,7 +232,7 @@ int loop_start(struct loop *loop, const struct config *config)
         code = start_redis(loop);
     if (code != 0)
         return code;
-    loop->leases = leases_open(loop->store, loop->redis);
+    loop->leases = open_leases(loop);
     if (loop->draining)
         return -1;
     if (FAULT(start_server))
@@ -239,13 +268,17 @@ static void answer_the_rest(struct loop *loop)
 void loop_stop(struct loop *loop)
 {
     loop->draining = true;
+    if (loop->leases)
+        leases_drain(loop->leases);
     if (loop->redis)
         redis_link_stop(loop->redis);
     if (loop->server)
         answer_the_rest(loop);
     server_close(loop->server);
-    if (loop->store)
+    if (loop->store) {
+        ev_prepare_stop(loop->ev, &loop->flush);
         store_close(loop->store);
+    }
     leases_close(loop->leases);
     redis_link_free(loop->redis);
     redis_child_stop(loop->redis_child);

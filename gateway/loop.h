@@ -29,6 +29,7 @@ struct loop {
     struct server *server;
     bool draining; /* no new leases; ends when nothing is in flight */
     ev_async store_wake;
+    ev_prepare flush;
     ev_signal terminate, interrupt;
     ev_timer drain_timeout;
 };

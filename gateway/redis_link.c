@@ -5,7 +5,10 @@
  *      └──────── any error, a passed deadline: drop, answer all, back off ◄─────┘
  *
  * Commands are answered in the order they were sent, and all have the same timeout: the oldest has
- * the nearest deadline, so one timer is enough (hiredis 0.14 has none of its own). While nothing
+ * the nearest deadline, so one timer is enough (hiredis 0.14 has none of its own). At most WINDOW of
+ * them are with Redis, so that its deadline says something about Redis and not about how many
+ * others asked before; the rest wait here, in their order, and one whose time has passed before its
+ * turn came is refused (FG_OVERLOADED) without having been sent. While nothing
  * else is asked, hello.lua is asked once a second: a dead link is noticed before somebody needs
  * it, and so is a database that has come back to us or gone to another store. */
 #include "gateway/redis_link.h"
@@ -29,6 +32,7 @@
 enum {
     SHA_CHARS = 40,
     IN_FLIGHT_MAX = 20000,
+    WINDOW = 512, /* of them, sent and not yet answered */
     BACKOFF_FIRST_MS = 20,
     BACKOFF_MAX_MS = 1000,
     HEARTBEAT_MS = 1000,
@@ -64,6 +68,7 @@ struct command {
     enum script script;  /* SCRIPT_COUNT: a plain command */
     redis_reply_fn done;
     void *arg;
+    bool sent;
     bool resent; /* with its text, after NOSCRIPT */
     size_t key_count;
     size_t count;
@@ -86,8 +91,10 @@ struct redis_link {
     int64_t policy_asked_ms; /* somebody may set it later */
     int64_t backoff_ms;
     int64_t answered_ms; /* when Redis last said something */
-    struct command_list commands;
-    size_t command_count;
+    struct command_list sent;    /* and not yet answered */
+    struct command_list waiting; /* for a place among them */
+    size_t sent_count;
+    size_t command_count; /* in both */
     char shas[SCRIPT_COUNT][SHA_CHARS + 1];
     ev_timer deadline; /* of the oldest command, or of connecting */
     ev_timer retry;
@@ -125,7 +132,7 @@ static struct command *command_new(struct redis_link *link, enum script script, 
 
 static void arm_deadline(struct redis_link *link)
 {
-    struct command *oldest = TAILQ_FIRST(&link->commands);
+    struct command *oldest = TAILQ_FIRST(&link->sent);
     ev_timer_stop(link->loop, &link->deadline);
     if (!oldest)
         return;
@@ -136,11 +143,14 @@ static void arm_deadline(struct redis_link *link)
 
 static void forget(struct redis_link *link, struct command *command)
 {
-    bool was_oldest = command == TAILQ_FIRST(&link->commands);
-    TAILQ_REMOVE(&link->commands, command, entry);
     link->command_count--;
+    if (!command->sent) {
+        TAILQ_REMOVE(&link->waiting, command, entry);
+        return;
+    }
+    TAILQ_REMOVE(&link->sent, command, entry);
     /* The timer of a command that was answered in time may fire early; it then looks again. */
-    if (was_oldest && link->command_count == 0)
+    if (--link->sent_count == 0)
         ev_timer_stop(link->loop, &link->deadline);
 }
 
@@ -171,16 +181,49 @@ static bool send_command(struct redis_link *link, struct command *command)
            REDIS_OK;
 }
 
-static void submit(struct redis_link *link, struct command *command)
+static void send_now(struct redis_link *link, struct command *command)
 {
-    TAILQ_INSERT_TAIL(&link->commands, command, entry);
-    link->command_count++;
+    TAILQ_INSERT_TAIL(&link->sent, command, entry);
+    link->sent_count++;
+    command->sent = true;
+    command->deadline_ms = clock_boot_ms() + link->options.timeout_ms;
     if (!link->context || !send_command(link, command)) {
         answer(command, FG_REDIS_UNAVAILABLE, NULL);
         return;
     }
     if (!ev_is_active(&link->deadline))
         arm_deadline(link);
+}
+
+static void submit(struct redis_link *link, struct command *command)
+{
+    link->command_count++;
+    if (!link->context || link->sent_count < WINDOW)
+        send_now(link, command);
+    else
+        TAILQ_INSERT_TAIL(&link->waiting, command, entry);
+}
+
+/* Answers have made room: sends what has waited for it. */
+static void send_waiting(struct redis_link *link)
+{
+    struct command *command;
+    while (link->context && link->sent_count < WINDOW &&
+           (command = TAILQ_FIRST(&link->waiting)) != NULL) {
+        if (command->deadline_ms <= clock_boot_ms()) {
+            answer(command, FG_OVERLOADED, NULL);
+        } else {
+            TAILQ_REMOVE(&link->waiting, command, entry);
+            send_now(link, command);
+        }
+    }
+}
+
+static void refuse_waiting(struct redis_link *link)
+{
+    struct command *command;
+    while ((command = TAILQ_FIRST(&link->waiting)) != NULL)
+        answer(command, FG_REDIS_UNAVAILABLE, NULL);
 }
 
 static void submit_plain(struct redis_link *link, redis_reply_fn done, const char *const *arguments,
@@ -241,6 +284,7 @@ static void drop(struct redis_link *link, const char *why)
     note_loss(link, why);
     ev_timer_stop(link->loop, &link->deadline);
     redisAsyncFree(context);
+    refuse_waiting(link);
     retry_later(link);
 }
 
@@ -277,7 +321,7 @@ static void on_deadline(struct ev_loop *loop, ev_timer *timer, int events)
     (void)loop;
     (void)events;
     struct redis_link *link = timer->data;
-    struct command *oldest = TAILQ_FIRST(&link->commands);
+    struct command *oldest = TAILQ_FIRST(&link->sent);
 #ifdef FG_FAILPOINTS
     if (PLANTED(reuse_timed_out_connection) && oldest && oldest->done) {
         give_up_call(link, oldest);
@@ -356,14 +400,14 @@ static void take_reply(struct command *command, const redisReply *reply)
 static bool speaks_unasked(const struct redis_link *link)
 {
     char byte;
-    return TAILQ_EMPTY(&link->commands) &&
+    return TAILQ_EMPTY(&link->sent) &&
            recv(link->context->c.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 static bool says_too_much(const struct redis_link *link)
 {
     const redisReader *reader = link->context ? link->context->c.reader : NULL;
-    return reader && TAILQ_EMPTY(&link->commands) && reader->pos < reader->len;
+    return reader && TAILQ_EMPTY(&link->sent) && reader->pos < reader->len;
 }
 
 static void on_reply(redisAsyncContext *context, void *raw, void *data)
@@ -374,6 +418,7 @@ static void on_reply(redisAsyncContext *context, void *raw, void *data)
     take_reply(command, raw);
     if (says_too_much(link))
         drop(link, "it answered more than was asked");
+    send_waiting(link);
 }
 
 /* In place of the adapter's own. */
@@ -510,6 +555,7 @@ static void on_connect(const redisAsyncContext *context, int status)
     link->context = NULL;
     ev_timer_stop(link->loop, &link->deadline);
     note_loss(link, context->errstr);
+    refuse_waiting(link);
     retry_later(link);
 }
 
@@ -522,6 +568,7 @@ static void on_disconnect(const redisAsyncContext *context, int status)
     link->context = NULL;
     ev_timer_stop(link->loop, &link->deadline);
     note_loss(link, context->errstr && context->errstr[0] ? context->errstr : "closed");
+    refuse_waiting(link);
     retry_later(link);
 }
 
@@ -575,7 +622,8 @@ struct redis_link *redis_link_open(struct ev_loop *loop, const struct redis_link
     link->options = *options;
     link->adopt = options->adopt;
     link->backoff_ms = BACKOFF_FIRST_MS;
-    TAILQ_INIT(&link->commands);
+    TAILQ_INIT(&link->sent);
+    TAILQ_INIT(&link->waiting);
     const char *fault = options->socket_path ? NULL : redis_url_parse(options->url, &link->target);
     if (fault) {
         snprintf(why, why_bytes, "cannot understand the Redis URL: %s", fault);
@@ -602,6 +650,7 @@ void redis_link_stop(struct redis_link *link)
     link->context = NULL;
     if (context)
         redisAsyncFree(context);
+    refuse_waiting(link);
     ev_timer_stop(link->loop, &link->deadline);
     ev_timer_stop(link->loop, &link->retry);
     ev_timer_stop(link->loop, &link->heartbeat);
@@ -609,7 +658,7 @@ void redis_link_stop(struct redis_link *link)
 
 void redis_link_free(struct redis_link *link)
 {
-    assert(!link || TAILQ_EMPTY(&link->commands));
+    assert(!link || link->command_count == 0);
     free(link);
 }
 

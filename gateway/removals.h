@@ -18,7 +18,8 @@ struct removals *removals_open(struct redis_link *redis, const char *store_uuid)
 /* Forgets what still waits. The link has been stopped: nothing is under way. */
 void removals_close(struct removals *removals);
 
-/* Takes a pair out of Redis, now or when it is back. Both are copied. */
+/* Takes a pair out of Redis, now or when it is back. Where the link is up it is on its way when
+ * this returns: whatever is asked of Redis from then on comes after it. Both are copied. */
 void removals_add(struct removals *removals, const char *resource, const struct lease_pair *pair);
 
 /* The link has come up: sends what has waited. */

@@ -2,6 +2,7 @@
 #include "gateway/reply.h"
 
 #include "gateway/clock.h"
+#include "gateway/json_text.h"
 #include "gateway/names.h"
 #include "gateway/server.h"
 
@@ -51,6 +52,11 @@ static void finish_json(struct request *request, unsigned http, json_t *body,
 void reply_json(struct request *request, unsigned http, json_t *body)
 {
     finish_json(request, http, body, "application/json");
+}
+
+void reply_text(struct request *request, unsigned http, const struct json_text *text)
+{
+    reply_bytes(request, http, "application/json", text->start, text->bytes);
 }
 
 void reply_bytes(struct request *request, unsigned http, const char *content_type,
@@ -126,6 +132,8 @@ static const char *failure_detail(enum fg_status status)
     case FG_STORE_MISMATCH:
         return "The Redis database is used by another store. Writes go on; leases need "
                "--adopt-redis or another database.";
+    case FG_TOO_MANY_WAITERS:
+        return "As many requests wait for a lease as may. This one was not queued.";
     case FG_DRAINING:
         return "The gateway is shutting down and grants no more leases. Ask again in a moment.";
     case FG_OVERLOADED:

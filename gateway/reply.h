@@ -9,8 +9,13 @@
 
 #include <jansson.h>
 
+struct json_text;
+
 /* A JSON body. Takes over the reference to `body`. */
 void reply_json(struct request *request, unsigned http, json_t *body);
+
+/* A JSON body that was written as text, in request->arena. */
+void reply_text(struct request *request, unsigned http, const struct json_text *text);
 
 /* Bytes, borrowed until the answer has been sent: static, or in request->arena. */
 void reply_bytes(struct request *request, unsigned http, const char *content_type,

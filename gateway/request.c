@@ -159,16 +159,40 @@ static void refuse_length(struct request *request)
                   "The body has more than %" PRId64 " bytes.", most);
 }
 
+void request_refuse_unguarded(struct request *request, enum fg_status status)
+{
+    const char *detail = "Send the fencing token of your lease in X-Fencing-Token.";
+    if (status == FG_LEASE_ID_REQUIRED)
+        detail = "Send the id of your lease in X-Lease-Id.";
+    else if (status == FG_PRECONDITION_REQUIRED)
+        detail = "The resource is not fenced: say in If-Match which version you have read, or in "
+                 "If-None-Match that there is none.";
+    reply_problem(request, status, NULL, "%s", detail);
+}
+
+/* What a request without a token lacks. Who shows a lease id wants to be fenced. */
+static enum fg_status judge_tokenless(const struct request *request)
+{
+    struct fence fence;
+    if (!(request->route->flags & ROUTE_UNFENCED) || request->headers.has_lease)
+        return FG_FENCING_TOKEN_REQUIRED;
+    enum fg_status status = store_read_fence(request->loop->store, request->parameters[0], &fence);
+    return status != FG_OK ? status : store_write_lacks(&fence, request->headers.condition);
+}
+
 static void check_token(struct request *request)
 {
     unsigned flags = request->route->flags;
+    enum fg_status status = FG_OK;
     if ((flags & ROUTE_TOKEN) && !request->headers.has_token)
-        reply_problem(request, FG_FENCING_TOKEN_REQUIRED, NULL,
-                      "Send the fencing token of your lease in X-Fencing-Token.");
+        status = judge_tokenless(request);
     else if ((flags & ROUTE_LEASE_ID) && request->loop->config->require_lease_id &&
              !request->headers.has_lease)
-        reply_problem(request, FG_LEASE_ID_REQUIRED, NULL,
-                      "Send the id of your lease in X-Lease-Id.");
+        status = FG_LEASE_ID_REQUIRED;
+    if (status != FG_OK && fg_error(status)->http == 428)
+        request_refuse_unguarded(request, status);
+    else if (status != FG_OK)
+        reply_failure(request, status);
 }
 
 bool request_check(struct request *request)

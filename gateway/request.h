@@ -27,6 +27,7 @@ struct MHD_Connection;
 struct MHD_Response;
 struct loop;
 struct route;
+struct waiter;
 
 enum {
     REQUEST_PARAMETERS_MAX = 2,
@@ -93,6 +94,8 @@ struct request {
     size_t out_count;
 
     bool suspended;
+    void (*client_left)(struct request *request); /* server_watch_client() */
+    struct waiter *waiter;                        /* of a request that waits for a lease */
     int64_t began_boot_ms;
 };
 
@@ -112,6 +115,10 @@ bool request_gather(struct request *request, const char *data, size_t bytes);
 
 /* The body has arrived: what could not be checked before. False: answered. */
 bool request_complete(struct request *request);
+
+/* 428, in words that say what to send: FG_FENCING_TOKEN_REQUIRED, FG_LEASE_ID_REQUIRED,
+ * FG_PRECONDITION_REQUIRED. */
+void request_refuse_unguarded(struct request *request, enum fg_status status);
 
 /* The value of a query parameter, NULL where it was not sent. */
 const char *request_query(const struct request *request, const char *name);

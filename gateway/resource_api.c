@@ -1,12 +1,16 @@
-/* resource_api.c - resources: list, inspect, check a token, history. */
+/* resource_api.c - resources: list, inspect, configure, revoke, check a token, history. */
 #include "gateway/api.h"
 
 #include "gateway/body.h"
 #include "gateway/loop.h"
+#include "gateway/operators.h"
 #include "gateway/reply.h"
+#include "gateway/waiters.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 /* ---- Resources with their holders ----------------------------------------------------------- */
 
@@ -20,8 +24,10 @@ struct resource_page {
 };
 
 /* Who holds it: the live leases whose time has not passed. */
-static json_t *resource_json(const struct resource_row *row, const struct lease_view *views)
+static json_t *resource_json(struct loop *loop, const struct resource_row *row,
+                             const struct lease_view *views)
 {
+    json_int_t waiters = (json_int_t)waiters_count(leases_waiters(loop->leases), row->name);
     json_t *holders = json_array();
     for (size_t i = 0; i < row->live_count; i++) {
         if (views[i].expired)
@@ -33,10 +39,10 @@ static json_t *resource_json(const struct resource_row *row, const struct lease_
                                                  json_string_or_null(views[i].row.owner),
                                                  "expires_in_ms", left));
     }
-    return json_pack("{s:s, s:i, s:b, s:I, s:o, s:i}", "resource", row->name, "limit",
+    return json_pack("{s:s, s:i, s:b, s:I, s:o, s:I}", "resource", row->name, "limit",
                      row->limit != 0 ? row->limit : 1, "fenced", row->fenced,
                      "highest_fencing_token", (json_int_t)row->mark, "holders", holders, "waiters",
-                     0);
+                     waiters);
 }
 
 static void on_watched(struct lease_watch *watch)
@@ -45,12 +51,12 @@ static void on_watched(struct lease_watch *watch)
     struct request *request = page->request;
     const struct lease_view *views = watch->views;
     if (!page->op) {
-        reply_json(request, 200, resource_json(&page->rows[0], views));
+        reply_json(request, 200, resource_json(request->loop, &page->rows[0], views));
         return;
     }
     json_t *items = json_array();
     for (size_t i = 0; i < page->count; i++) {
-        json_array_append_new(items, resource_json(&page->rows[i], views));
+        json_array_append_new(items, resource_json(request->loop, &page->rows[i], views));
         views += page->rows[i].live_count;
     }
     list_reply(request, items,
@@ -84,7 +90,8 @@ static void reply_unknown(struct request *request)
 {
     reply_problem(request, FG_RESOURCE_NOT_FOUND,
                   json_pack("{s:s}", "resource", request->parameters[0]),
-                  "%s does not exist: nobody was ever granted it.", request->parameters[0]);
+                  "%s does not exist: it was never granted, and nobody has created it.",
+                  request->parameters[0]);
 }
 
 void api_resource_get(struct request *request)
@@ -116,6 +123,92 @@ void api_resource_list(struct request *request)
     struct store_op *op = list_scan(request, SCAN_RESOURCES, on_scanned);
     if (op)
         store_submit(request->loop->store, op);
+}
+
+/* ---- PUT /resources/{r} --------------------------------------------------------------------- */
+
+struct put_body {
+    int64_t limit;
+    int fenced; /* -1: not sent */
+};
+
+static const struct body_field put_fields[] = {
+    {"limit", BODY_INTEGER, false, 1, LIMIT_MAX, offsetof(struct put_body, limit),
+     "A whole number from 1 to 1000: how many may hold it at once."},
+    {"fenced", BODY_BOOLEAN, false, 0, 0, offsetof(struct put_body, fenced), "true or false."},
+};
+
+/* Answers with the resource as it is now: somebody may have changed it once more meanwhile. */
+static void on_configured(struct operator_configure *configure)
+{
+    struct request *request = configure->arg;
+    arena_free(&configure->op.arena);
+    if (configure->status == FG_OK)
+        api_resource_get(request);
+    else
+        reply_failure(request, configure->status);
+}
+
+void api_resource_put(struct request *request)
+{
+    struct put_body body = {.fenced = -1};
+    if (!body_read(request, put_fields, COUNT(put_fields), &body))
+        return;
+    struct operator_configure *configure = arena_alloc(&request->arena, sizeof *configure);
+    configure->resource = request->parameters[0];
+    configure->limit = (int)body.limit;
+    if (body.fenced >= 0)
+        configure->fence = body.fenced ? FENCE_ON : FENCE_OFF;
+    configure->done = on_configured;
+    configure->arg = request;
+    operator_configure(request->loop->store, request->loop->leases, configure);
+}
+
+/* ---- POST /resources/{r}/revoke ------------------------------------------------------------- */
+
+struct revoke_body {
+    const char *reason;
+    int64_t token;
+};
+
+static const struct body_field revoke_fields[] = {
+    {"reason", BODY_STRING, true, 1, REASON_BYTES_MAX, offsetof(struct revoke_body, reason),
+     "A string of 1 to 256 bytes: what the holders are told."},
+    {"fencing_token", BODY_INTEGER, false, 1, FENCING_TOKEN_MAX,
+     offsetof(struct revoke_body, token), "A whole number from 1 to 9007199254740991."},
+};
+
+static void on_revoked(struct operator_revoke *revoke)
+{
+    struct request *request = revoke->arg;
+    const struct store_revoke *outcome = &revoke->op.revoke;
+    if (revoke->status == FG_RESOURCE_NOT_FOUND) {
+        reply_unknown(request);
+    } else if (revoke->status != FG_OK) {
+        reply_failure(request, revoke->status);
+    } else {
+        json_t *tokens = json_array();
+        for (size_t i = 0; i < outcome->ended.count; i++)
+            json_array_append_new(tokens, json_integer((json_int_t)outcome->ended.pairs[i].token));
+        reply_json(request, 200,
+                   json_pack("{s:o, s:I}", "revoked", tokens, "highest_fencing_token",
+                             (json_int_t)outcome->mark));
+    }
+    arena_free(&revoke->op.arena);
+}
+
+void api_resource_revoke(struct request *request)
+{
+    struct revoke_body body = {0};
+    if (!body_read(request, revoke_fields, COUNT(revoke_fields), &body))
+        return;
+    struct operator_revoke *revoke = arena_alloc(&request->arena, sizeof *revoke);
+    revoke->resource = request->parameters[0];
+    revoke->reason = body.reason;
+    revoke->token = body.token;
+    revoke->done = on_revoked;
+    revoke->arg = request;
+    operator_revoke(request->loop->store, request->loop->leases, revoke);
 }
 
 /* ---- POST /resources/{r}/check -------------------------------------------------------------- */

@@ -17,6 +17,7 @@ enum route_flags {
     ROUTE_LEASE_ID = 2, /* X-Lease-Id too, with --require-lease-id */
     ROUTE_IF_MATCH = 4, /* If-Match may be sent */
     ROUTE_IF_NONE_MATCH = 8,
+    ROUTE_UNFENCED = 16, /* of an unfenced resource a condition will do instead of the token */
 };
 
 struct route {
@@ -30,8 +31,8 @@ struct route {
 /* The table (routes.c), ended by a row without a method. */
 extern const struct route routes[];
 
-/* Calls of the contract that are not built yet, "PUT /resources/{r}", ended by NULL: 404 although
- * the path has other methods. */
+/* Calls of the contract that are not built yet, "POST /store/{r}", ended by NULL: 404 although the
+ * path has other methods. */
 extern const char *const unbuilt_routes[];
 
 /* Finds the route of request->method and request->target; HEAD is GET. FG_OK: request->route is

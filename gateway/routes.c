@@ -6,7 +6,7 @@
 #include "gateway/router.h"
 
 enum {
-    WRITE = ROUTE_TOKEN | ROUTE_LEASE_ID | ROUTE_IF_MATCH | ROUTE_IF_NONE_MATCH,
+    WRITE = ROUTE_TOKEN | ROUTE_LEASE_ID | ROUTE_IF_MATCH | ROUTE_IF_NONE_MATCH | ROUTE_UNFENCED,
 };
 
 /* clang-format off */
@@ -19,6 +19,8 @@ const struct route routes[] = {
 
     {"GET",    "/resources",             api_resource_list,    ROUTE_PLAIN,         "limit cursor"},
     {"GET",    "/resources/{r}",         api_resource_get,     ROUTE_PLAIN,         ""},
+    {"PUT",    "/resources/{r}",         api_resource_put,     ROUTE_PLAIN,         ""},
+    {"POST",   "/resources/{r}/revoke",  api_resource_revoke,  ROUTE_PLAIN,         ""},
     {"POST",   "/resources/{r}/check",   api_resource_check,   ROUTE_TOKEN,         ""},
     {"GET",    "/resources/{r}/history", api_resource_history, ROUTE_PLAIN,         "kind after limit cursor"},
 
@@ -37,7 +39,6 @@ const struct route routes[] = {
 /* clang-format on */
 
 const char *const unbuilt_routes[] = {
-    "PUT /resources/{r}",
     "POST /store/{r}",
     NULL,
 };

@@ -1,19 +1,18 @@
 /* scripts.c - arguments and answers of the lease scripts (scripts.h, lua/README.md). */
 #include "gateway/scripts.h"
 
+#include "gateway/digits.h"
 #include "gateway/names.h"
 #include "storage/arena.h"
 
 #include <hiredis/hiredis.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    NUMBER_CHARS = 24,
     SECRET_CHARS = 2 * LEASE_SECRET_BYTES,
-    MEMBER_CHARS = NUMBER_CHARS + 1 + SECRET_CHARS,
+    MEMBER_CHARS = DIGITS_CHARS + SECRET_CHARS + 1,
     KEY_CHARS = 3 * 200 + 32 /* a name of 200 bytes, each escaped */
 };
 
@@ -27,8 +26,12 @@ static void write_key(char out[KEY_CHARS], const char *resource, const char *wha
 {
     char *to = stpcpy(out, "fencegate:{");
     for (const char *from = resource; *from; from++) {
-        if (*from == '{' || *from == '}' || *from == '%')
-            to += sprintf(to, "%%%02X", (unsigned)(unsigned char)*from);
+        const char *escape = *from == '{'   ? "%7B"
+                             : *from == '}' ? "%7D"
+                             : *from == '%' ? "%25"
+                                            : NULL;
+        if (escape)
+            to = stpcpy(to, escape);
         else
             *to++ = *from;
     }
@@ -36,22 +39,11 @@ static void write_key(char out[KEY_CHARS], const char *resource, const char *wha
     stpcpy(to, what);
 }
 
-static void write_secret(char out[SECRET_CHARS + 1], const uint8_t secret[LEASE_SECRET_BYTES])
-{
-    for (size_t i = 0; i < LEASE_SECRET_BYTES; i++)
-        sprintf(out + 2 * i, "%02x", secret[i]);
-}
-
-static void write_number(char out[NUMBER_CHARS], int64_t number)
-{
-    snprintf(out, NUMBER_CHARS, "%" PRId64, number);
-}
-
 static void write_member(char out[MEMBER_CHARS + 1], const struct lease_pair *pair)
 {
-    char secret[SECRET_CHARS + 1];
-    write_secret(secret, pair->secret);
-    snprintf(out, MEMBER_CHARS + 1, "%" PRId64 ":%s", pair->token, secret);
+    char *to = digits_write(out, pair->token);
+    *to++ = ':';
+    digits_write_hex(to, pair->secret, LEASE_SECRET_BYTES);
 }
 
 /* ---- Answers -------------------------------------------------------------------------------- */
@@ -75,7 +67,7 @@ static bool read_hex(const char *text, uint8_t *out, size_t bytes)
 /* "token:secret". Anything else in the set is not ours; it is skipped. */
 static bool read_member(const char *text, struct lease_pair *pair)
 {
-    char token[NUMBER_CHARS];
+    char token[DIGITS_CHARS];
     const char *colon = strchr(text, ':');
     if (!colon || (size_t)(colon - text) >= sizeof token)
         return false;
@@ -244,32 +236,34 @@ void script_acquire(struct redis_link *link, const char *store_uuid, const char 
                     const uint8_t secret[LEASE_SECRET_BYTES], script_done_fn done, void *arg)
 {
     char counter[KEY_CHARS], holders[KEY_CHARS], hex[SECRET_CHARS + 1];
-    char mark_text[NUMBER_CHARS], limit_text[NUMBER_CHARS], ttl_text[NUMBER_CHARS];
+    char mark_text[DIGITS_CHARS], limit_text[DIGITS_CHARS], ttl_text[DIGITS_CHARS];
     write_key(counter, resource, "counter");
     write_key(holders, resource, "holders");
-    write_number(mark_text, mark);
-    write_number(limit_text, limit);
-    write_number(ttl_text, ttl_ms);
-    write_secret(hex, secret);
+    digits_write(mark_text, mark);
+    digits_write(limit_text, limit);
+    digits_write(ttl_text, ttl_ms);
+    digits_write_hex(hex, secret, LEASE_SECRET_BYTES);
     const char *arguments[] = {store_key,  counter,  holders, store_uuid, mark_text,
                                limit_text, ttl_text, hex,     memory_ms};
     run(link, SCRIPT_ACQUIRE, 3, arguments, COUNT(arguments), secret, done, arg);
 }
 
 void script_renew(struct redis_link *link, const char *store_uuid, const char *resource,
-                  const struct lease_pair *pair, int64_t ttl_ms, int limit, bool restore,
+                  const struct lease_pair *pair, int64_t ttl_ms, int limit, int64_t oldest,
                   script_done_fn done, void *arg)
 {
     char counter[KEY_CHARS], holders[KEY_CHARS], member[MEMBER_CHARS + 1];
-    char token_text[NUMBER_CHARS], ttl_text[NUMBER_CHARS], limit_text[NUMBER_CHARS];
+    char token_text[DIGITS_CHARS], ttl_text[DIGITS_CHARS], limit_text[DIGITS_CHARS];
+    char oldest_text[DIGITS_CHARS];
     write_key(counter, resource, "counter");
     write_key(holders, resource, "holders");
     write_member(member, pair);
-    write_number(token_text, pair->token);
-    write_number(ttl_text, ttl_ms);
-    write_number(limit_text, limit);
-    const char *arguments[] = {store_key,  counter,  holders,    store_uuid,          member,
-                               token_text, ttl_text, limit_text, restore ? "1" : "0", memory_ms};
+    digits_write(token_text, pair->token);
+    digits_write(ttl_text, ttl_ms);
+    digits_write(limit_text, limit);
+    digits_write(oldest_text, oldest);
+    const char *arguments[] = {store_key,  counter,  holders,    store_uuid,  member,
+                               token_text, ttl_text, limit_text, oldest_text, memory_ms};
     run(link, SCRIPT_RENEW, 3, arguments, COUNT(arguments), NULL, done, arg);
 }
 

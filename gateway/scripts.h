@@ -32,9 +32,10 @@ void script_acquire(struct redis_link *link, const char *store_uuid, const char 
                     int64_t mark, int limit, int64_t ttl_ms,
                     const uint8_t secret[LEASE_SECRET_BYTES], script_done_fn done, void *arg);
 
-/* renew.lua. `restore`: the lease's time has not passed by our own clock. */
+/* renew.lua. `oldest`: the token of the oldest live lease of the resource, so that the lease is put
+ * back where Redis has lost it; 0: its time has passed by our own clock. */
 void script_renew(struct redis_link *link, const char *store_uuid, const char *resource,
-                  const struct lease_pair *pair, int64_t ttl_ms, int limit, bool restore,
+                  const struct lease_pair *pair, int64_t ttl_ms, int limit, int64_t oldest,
                   script_done_fn done, void *arg);
 
 /* release.lua: removes exactly this holder; one that is not there is fine. */

@@ -22,6 +22,10 @@
  */
 enum { DISCARD_BYTES_MAX = 64 * 1024 * 1024 };
 
+/* The library keeps this much for each connection, for a head and pieces of a body, and clears it
+ * after each answer: more of it costs time and memory, less of it refuses larger heads (431). */
+enum { CONNECTION_BYTES = 16 * 1024 };
+
 struct server {
     struct loop *loop;
     struct MHD_Daemon *daemon;
@@ -57,6 +61,28 @@ static void on_connection(void *arg, struct MHD_Connection *handle, void **conte
 static struct connection *connection_of(struct MHD_Connection *handle)
 {
     return MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
+static void on_client_left(void *arg)
+{
+    struct request *request = arg;
+    request->client_left(request);
+}
+
+void server_watch_client(struct request *request, void (*left)(struct request *request))
+{
+    request->client_left = left;
+    connection_watch(connection_of(request->connection), left ? on_client_left : NULL, request);
+}
+
+bool server_client_there(const struct request *request)
+{
+    return connection_client_there(connection_of(request->connection));
+}
+
+void server_cut(struct request *request)
+{
+    connection_cut(connection_of(request->connection));
 }
 
 /* The request line has been read; `target` is as it was sent, query included. */
@@ -241,11 +267,12 @@ static struct MHD_Daemon *start_daemon(struct server *server)
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request,
         server, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET,
-        server->listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)config->max_connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(CONNECTION_IDLE_MS / 1000),
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-        MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, server, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_END);
+        server->listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)config->max_connections + 1,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)(CONNECTION_IDLE_MS / 1000), MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_URI_LOG_CALLBACK,
+        on_request_line, server, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_END);
 }
 
 static void start_watchers(struct server *server)
@@ -272,7 +299,8 @@ struct server *server_open(struct loop *loop, char *why, size_t why_bytes)
         free(server);
         return NULL;
     }
-    server->connections = connections_open(loop->ev, loop->config->request_timeout_ms);
+    server->connections =
+        connections_open(loop->ev, loop->config->request_timeout_ms, loop->config->max_connections);
     server->daemon = start_daemon(server);
     if (!server->daemon) {
         snprintf(why, why_bytes, "cannot start the HTTP server");

@@ -30,6 +30,16 @@ size_t server_suspended(const struct server *server);
 /* Stops listening, drops every connection. No request may be suspended. */
 void server_close(struct server *server);
 
+/* While the request is being worked on: calls `left` when its client leaves or half-closes. NULL:
+ * no more. */
+void server_watch_client(struct request *request, void (*left)(struct request *request));
+
+/* Whether the request's client is still there. */
+bool server_client_there(const struct request *request);
+
+/* Cuts the client off: it gets nothing more. The request is answered all the same, to end it. */
+void server_cut(struct request *request);
+
 /* A request has its answer (reply.c): queue it, or resume its connection so that it is queued. */
 void server_answered(struct request *request);
 

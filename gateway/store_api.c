@@ -3,6 +3,7 @@
 
 #include "gateway/conditions.h"
 #include "gateway/faults.h"
+#include "gateway/json_text.h"
 #include "gateway/loop.h"
 #include "gateway/reply.h"
 
@@ -27,10 +28,15 @@ static void reply_written(struct request *request, const struct store_op *op)
         reply_empty(request, 204);
         return;
     }
-    reply_json(request, write->created ? 201 : 200,
-               json_pack("{s:s, s:s, s:I, s:I}", "resource", write->resource, "key", write->key,
-                         "version", (json_int_t)write->version, "fencing_token",
-                         (json_int_t)write->token));
+    struct json_text text;
+    json_text_open(&text, &request->arena);
+    json_text_begin(&text, NULL, '{');
+    json_text_string(&text, "resource", write->resource);
+    json_text_string(&text, "key", write->key);
+    json_text_number(&text, "version", write->version);
+    json_text_number_or_null(&text, "fencing_token", write->token);
+    json_text_end(&text, '}');
+    reply_text(request, write->created ? 201 : 200, &text);
 }
 
 static void reply_version_mismatch(struct request *request, const struct store_write *write)
@@ -71,6 +77,10 @@ static void on_written(struct store_op *op)
                                              .ended_at_ms = write->ended_at_ms,
                                              .successor = write->successor});
         break;
+    case FG_FENCING_TOKEN_REQUIRED: /* since the request came, the resource has been fenced */
+    case FG_PRECONDITION_REQUIRED:
+        request_refuse_unguarded(request, op->status);
+        break;
     case FG_RECORD_NOT_FOUND:
         reply_no_record(request);
         break;
@@ -87,7 +97,8 @@ static void on_written(struct store_op *op)
 static void submit_write(struct request *request, enum store_op_kind kind)
 {
     const struct request_headers *headers = &request->headers;
-    if (PLANTED(check_outside_transaction) && !fence_admit(request, request->parameters[0]))
+    if (PLANTED(check_outside_transaction) && headers->has_token &&
+        !fence_admit(request, request->parameters[0]))
         return;
     struct store_op *op = arena_alloc(&request->arena, sizeof *op);
     op->kind = kind;
@@ -159,7 +170,8 @@ static void on_scanned(struct store_op *op)
     if (op->status == FG_RESOURCE_NOT_FOUND) {
         reply_problem(request, FG_RESOURCE_NOT_FOUND,
                       json_pack("{s:s}", "resource", request->parameters[0]),
-                      "%s does not exist: nobody was ever granted it.", request->parameters[0]);
+                      "%s does not exist: it was never granted, and nobody has created it.",
+                      request->parameters[0]);
     } else if (op->status != FG_OK) {
         reply_failure(request, op->status);
     } else {

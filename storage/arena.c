@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 2048 };
+enum { BLOCK_BYTES = 1024 };
 
 struct arena_block {
     struct arena_block *next;

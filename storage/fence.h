@@ -41,6 +41,7 @@ struct fence {
     int64_t mark;        /* highest token granted or skipped, base included */
     int limit;           /* 0: no grant has fixed it yet */
     bool fenced;
+    bool exclusive;                /* a live lease was granted at limit 1: it stays alone */
     const struct lease_pair *live; /* the live set, by rising token */
     size_t live_count;
 };

@@ -10,30 +10,46 @@
 #include "gateway/clock.h"
 #include "gateway/faults.h"
 
+#include <string.h>
+
 /* ---- Grant ---------------------------------------------------------------------------------- */
 
+static bool is_pair(const struct lease_holder *holder, const struct lease_pair *pair)
+{
+    return holder->pair.token == pair->token &&
+           lease_secret_equal(holder->pair.secret, pair->secret);
+}
+
+/* Looks from `*hint` on and round. The live set comes by token and Redis' holders by expiry, which
+ * is mostly the same order: a thousand look-ups take a thousand steps, not a million. */
 static const struct lease_holder *find_pair(const struct lease_holder *holders, size_t count,
-                                            const struct lease_pair *pair)
+                                            const struct lease_pair *pair, size_t *hint)
 {
     for (size_t i = 0; i < count; i++) {
-        if (holders[i].pair.token == pair->token &&
-            lease_secret_equal(holders[i].pair.secret, pair->secret))
-            return &holders[i];
+        size_t at = (*hint + i) % count;
+        if (is_pair(&holders[at], pair)) {
+            *hint = at + 1;
+            return &holders[at];
+        }
     }
     return NULL;
 }
 
 /* Raises the mark to the token, only from below it; returns the resource's id, 0 if it did not. */
-static int64_t raise_mark(struct writer *w, const char *resource, int64_t token, int limit)
+static int64_t raise_mark(struct writer *w, const struct store_grant *grant, int64_t resource_id)
 {
-    sqlite3_stmt *raise = db_use(&w->db, SQL_RESOURCE_RAISE);
-    db_bind_text(&w->db, raise, 1, resource);
-    db_bind_int(&w->db, raise, 2, token);
-    db_bind_int(&w->db, raise, 3, limit);
-    int64_t id = 0;
-    while (db_row(&w->db, raise))
-        id = sqlite3_column_int64(raise, 0);
-    return id;
+    bool is_new = resource_id == 0;
+    sqlite3_stmt *raise = db_use(&w->db, is_new ? SQL_RESOURCE_INSERT : SQL_RESOURCE_RAISE);
+    if (is_new)
+        db_bind_text(&w->db, raise, 1, grant->resource);
+    else
+        db_bind_int(&w->db, raise, 1, resource_id);
+    db_bind_int(&w->db, raise, 2, grant->pair.token);
+    db_bind_int(&w->db, raise, 3, grant->fixed_limit);
+    db_run(&w->db, raise);
+    if (is_new)
+        return sqlite3_last_insert_rowid(w->db.handle);
+    return sqlite3_changes(w->db.handle) == 1 ? resource_id : 0;
 }
 
 struct lease_ending {
@@ -62,27 +78,43 @@ static void end_lease(struct writer *w, const struct lease_key *key,
         store_invariant(sqlite3_changes(w->db.handle) == 1, "only a live lease ends, and once");
 }
 
-/* A live lease that Redis no longer has: the new grant replaces it. Where its TTL had passed, Redis
- * said when; where it had not, Redis has lost it. */
+/* When the lease ran out: Redis has said so, or an earlier attempt was told and came to nothing,
+ * and our own clock has to do. 0: its time had not passed, Redis has lost it. */
+static int64_t ran_out_at_ms(const struct store_grant *grant, const struct lease_row *row,
+                             int64_t now_ms, int64_t now_boot_ms)
+{
+    struct lease_pair pair = {.token = row->key.token};
+    memcpy(pair.secret, row->key.secret, sizeof pair.secret);
+    size_t hint = 0;
+    const struct lease_holder *dropped =
+        find_pair(grant->dropped, grant->dropped_count, &pair, &hint);
+    if (dropped)
+        return dropped->expires_at_ms;
+    return row->deadline_boot_ms <= now_boot_ms ? now_ms - (now_boot_ms - row->deadline_boot_ms)
+                                                : 0;
+}
+
+/* A live lease that Redis no longer has: the new grant replaces it. */
 static void supersede(struct writer *w, const struct store_grant *grant,
                       const struct lease_pair *pair, int64_t now_ms)
 {
     struct arena arena = {0};
     struct lease_row row;
     if (read_lease(&w->db, grant->resource_id, pair->token, &arena, &row)) {
-        const struct lease_holder *expired = find_pair(grant->dropped, grant->dropped_count, pair);
+        int64_t now_boot_ms = clock_boot_ms();
+        int64_t ran_out_ms = ran_out_at_ms(grant, &row, now_ms, now_boot_ms);
         end_lease(w, &row.key,
                   &(struct lease_ending){.state = LEASE_SUPERSEDED,
                                          .at_ms = now_ms,
-                                         .held_ms = clock_boot_ms() - row.acquired_boot_ms,
+                                         .held_ms = now_boot_ms - row.acquired_boot_ms,
                                          .superseded_by = grant->pair.token});
         ledger_append(w, &(struct ledger_entry){
                              .kind = LEDGER_EXPIRE,
                              .resource_id = row.key.resource_id,
                              .token = row.key.token,
                              .owner = row.owner,
-                             .reason = expired ? NULL : "lost_by_redis",
-                             .ended_at_ms = expired ? expired->expires_at_ms : now_ms,
+                             .reason = ran_out_ms != 0 ? NULL : "lost_by_redis",
+                             .ended_at_ms = ran_out_ms != 0 ? ran_out_ms : now_ms,
                          });
     }
     arena_free(&arena);
@@ -118,12 +150,41 @@ static enum fg_status settle_limit(const struct fence *fence, struct store_grant
     return grant->limit != 0 && grant->limit != grant->fixed_limit ? FG_LIMIT_MISMATCH : FG_OK;
 }
 
-static size_t count_survivors(const struct fence *fence, const struct store_grant *grant)
+/* What Redis has checked too, and here counts: is there room beside those who keep their lease? A
+ * lease granted at limit 1 was promised to be alone, whatever the limit has become since. */
+static bool has_room(const struct fence *fence, const struct store_grant *grant)
 {
-    size_t survivors = 0;
+    size_t survivors = 0, hint = 0;
     for (size_t i = 0; i < fence->live_count; i++)
-        survivors += find_pair(grant->holders, grant->holder_count, &fence->live[i]) != NULL;
-    return survivors;
+        survivors += find_pair(grant->holders, grant->holder_count, &fence->live[i], &hint) != NULL;
+    return survivors + 1 <= (size_t)grant->fixed_limit && !(fence->exclusive && survivors > 0);
+}
+
+/* May the grant count? The fence is as it was before. */
+static enum fg_status judge_grant(const struct fence *fence, struct store_grant *grant)
+{
+    if (!fence->fenced)
+        return FG_RESOURCE_UNFENCED;
+    enum fg_status status = settle_limit(fence, grant);
+    if (status != FG_OK)
+        return status;
+    if (grant->pair.token <= fence->mark && !PLANTED(raise_max))
+        return FG_GRANT_CONTENDED;
+    return has_room(fence, grant) ? FG_OK : FG_GRANT_CONTENDED;
+}
+
+/* By what the tables hold now, not by what was meant to be written. */
+static void assert_granted(struct writer *w, const struct store_grant *grant)
+{
+    sqlite3_stmt *bounds = db_use(&w->db, SQL_LIVE_BOUNDS);
+    db_bind_int(&w->db, bounds, 1, grant->resource_id);
+    if (!db_row(&w->db, bounds))
+        return;
+    int64_t live_count = sqlite3_column_int64(bounds, 0);
+    int64_t newest = sqlite3_column_int64(bounds, 1);
+    db_done(bounds);
+    store_invariant(live_count <= grant->fixed_limit && newest == grant->pair.token,
+                    "I8: a grant leaves at most `limit` pairs live, itself the newest");
 }
 
 enum fg_status writer_grant(struct writer *w, struct store_grant *grant)
@@ -132,32 +193,23 @@ enum fg_status writer_grant(struct writer *w, struct store_grant *grant)
         return FG_STORE_UNAVAILABLE;
     read_fence(&w->db, w->base, grant->resource, &w->fence);
     const struct fence *before = &w->fence.fence;
-    enum fg_status status = settle_limit(before, grant);
-    if (status != FG_OK || w->db.status != FG_OK)
+    enum fg_status status = w->db.status == FG_OK ? judge_grant(before, grant) : w->db.status;
+    if (status != FG_OK)
         return status;
-    if ((grant->pair.token <= before->mark && !PLANTED(raise_max)) ||
-        count_survivors(before, grant) + 1 > (size_t)grant->fixed_limit)
-        return FG_GRANT_CONTENDED;
 
-    int64_t mark_before = before->mark;
     grant->acquired_at_ms = clock_wall_ms();
-    grant->resource_id = raise_mark(w, grant->resource, grant->pair.token, grant->fixed_limit);
+    grant->resource_id = raise_mark(w, grant, before->resource_id);
     if (w->db.status != FG_OK)
         return w->db.status;
-    store_invariant(grant->resource_id != 0 && grant->pair.token > mark_before,
+    store_invariant(grant->resource_id != 0 && grant->pair.token > before->mark,
                     "I1, I2: a grant raises the mark strictly");
+    size_t hint = 0;
     for (size_t i = 0; i < before->live_count; i++) {
-        if (!find_pair(grant->holders, grant->holder_count, &before->live[i]))
+        if (!find_pair(grant->holders, grant->holder_count, &before->live[i], &hint))
             supersede(w, grant, &before->live[i], grant->acquired_at_ms);
     }
     insert_lease(w, grant);
-
-    read_fence(&w->db, w->base, grant->resource, &w->fence);
-    if (w->db.status == FG_OK)
-        store_invariant(w->fence.fence.mark == grant->pair.token &&
-                            w->fence.fence.live_count <= (size_t)grant->fixed_limit &&
-                            fence_find(&w->fence.fence, grant->pair.token) != NULL,
-                        "I8: a grant leaves at most `limit` pairs live, itself among them");
+    assert_granted(w, grant);
     return FG_OK;
 }
 

@@ -66,7 +66,12 @@ struct store {
     struct database scan_db;
     struct database loop_db;
     struct fence_buffer loop_fence;
-    size_t in_flight; /* loop */
+    size_t in_flight; /* loop; and the next five: submitted, and not yet flushed */
+    struct op_queue new_ops;
+    struct op_queue new_scans;
+    struct op_queue refused; /* too much is in flight */
+    size_t new_count;
+    bool new_urgent;
 
     pthread_mutex_t mutex;
     pthread_cond_t work;      /* to the writer: the queue, urgent or stop changed */
@@ -96,13 +101,16 @@ void store_hand_back(struct store *store, struct store_op *list);
 void *writer_main(void *arg);
 void *scanner_main(void *arg);
 
-/* grants.c, records.c: one op inside its savepoint. The status is the refusal; a failure of SQLite
- * is in w->db.status. */
+/* grants.c, records.c, operators.c: one op inside its savepoint. The status is the refusal; a
+ * failure of SQLite is in w->db.status. */
 enum fg_status writer_grant(struct writer *w, struct store_grant *grant);
 enum fg_status writer_renewal(struct writer *w, struct store_renewal *renewal);
 enum fg_status writer_release(struct writer *w, struct store_release *release, struct arena *arena);
 enum fg_status writer_write(struct writer *w, struct store_write *write, bool remove,
                             struct arena *arena);
+enum fg_status writer_revoke(struct writer *w, struct store_revoke *revoke, struct arena *arena);
+enum fg_status writer_configure(struct writer *w, struct store_configure *configure,
+                                struct arena *arena);
 
 /* ledger.c (writer) */
 struct ledger_entry {
@@ -131,6 +139,9 @@ void ledger_write_dropped(struct writer *w);
 
 /* One small step of pruning ledger rows and ended leases; sets w->prune_behind. */
 void ledger_prune(struct writer *w);
+
+/* reads.c (loop): ends the snapshot that the store_read_* calls of one turn share. */
+void reads_end(struct store *store);
 
 /* reads.c: shared by writer, loop and scanner; each on a connection of its own. */
 void read_fence(struct database *db, int64_t base, const char *resource, struct fence_buffer *into);

@@ -1,7 +1,8 @@
 /* reads.c - single rows: for the loop (store_read_*), and for the writer inside its transaction.
  *
- * Outside a transaction each statement sees the last commit, so a read that begins after an answer
- * sees what was answered. */
+ * The loop's reads share a snapshot for a turn of the loop (store.h). It is taken by the first of
+ * them and ended before anything is answered, so a read that begins after an answer sees what was
+ * answered. */
 #include "storage/internal.h"
 
 #include "gateway/clock.h"
@@ -30,6 +31,7 @@ static void read_pair(sqlite3_stmt *statement, struct fence_buffer *into)
     store_invariant(at < LIMIT_MAX, "I8: at most 1000 pairs are live");
     into->live[at].token = sqlite3_column_int64(statement, 4);
     column_secret(statement, 5, into->live[at].secret);
+    into->fence.exclusive |= sqlite3_column_int(statement, 6) == 1;
 }
 
 /* One statement, so that mark and live set are of one moment. */
@@ -49,12 +51,46 @@ void read_fence(struct database *db, int64_t base, const char *resource, struct 
     }
 }
 
+/* The loop's connection, inside the snapshot of this turn. */
+static struct database *snapshot(struct store *store)
+{
+    struct database *db = &store->loop_db;
+    db_clear(db);
+    if (sqlite3_get_autocommit(db->handle))
+        db_do(db, SQL_READ_BEGIN);
+    return db;
+}
+
+void reads_end(struct store *store)
+{
+    struct database *db = &store->loop_db;
+    if (sqlite3_get_autocommit(db->handle))
+        return;
+    db_clear(db);
+    db_do(db, SQL_COMMIT);
+}
+
 enum fg_status store_read_fence(struct store *store, const char *resource, struct fence *fence)
 {
-    db_clear(&store->loop_db);
-    read_fence(&store->loop_db, store->base, resource, &store->loop_fence);
+    struct database *db = snapshot(store);
+    read_fence(db, store->base, resource, &store->loop_fence);
     *fence = store->loop_fence.fence;
-    return store->loop_db.status;
+    return db->status;
+}
+
+enum fg_status store_read_room(struct store *store, int64_t resource_id, int *limit,
+                               int64_t *oldest)
+{
+    struct database *db = snapshot(store);
+    sqlite3_stmt *find = db_use(db, SQL_RESOURCE_ROOM);
+    *limit = 0;
+    *oldest = 0;
+    db_bind_int(db, find, 1, resource_id);
+    while (db_row(db, find)) {
+        *limit = sqlite3_column_int(find, 0);
+        *oldest = sqlite3_column_int64(find, 1);
+    }
+    return db->status;
 }
 
 /* ---- Leases --------------------------------------------------------------------------------- */
@@ -113,8 +149,7 @@ enum fg_status store_read_lease(struct store *store, const struct lease_key *key
                                 struct arena *arena, struct lease_row *row,
                                 struct lease_successor *successor)
 {
-    struct database *db = &store->loop_db;
-    db_clear(db);
+    struct database *db = snapshot(store);
     bool found = read_lease(db, key->resource_id, key->token, arena, row) &&
                  lease_secret_equal(row->key.secret, key->secret);
     if (found)
@@ -128,8 +163,7 @@ enum fg_status store_read_ended(struct store *store, int64_t resource_id, int64_
                                 struct arena *arena, struct lease_row *row,
                                 struct lease_successor *successor)
 {
-    struct database *db = &store->loop_db;
-    db_clear(db);
+    struct database *db = snapshot(store);
     *row = (struct lease_row){.state = LEASE_LIVE};
     *successor = (struct lease_successor){0};
     if (read_lease(db, resource_id, token, arena, row))
@@ -139,14 +173,14 @@ enum fg_status store_read_ended(struct store *store, int64_t resource_id, int64_
 
 /* ---- Resources and records ------------------------------------------------------------------ */
 
-static enum fg_status read_resource(struct store *store, const char *resource, struct arena *arena,
-                                    struct resource_row *row)
+enum fg_status store_read_resource(struct store *store, const char *resource, struct arena *arena,
+                                   struct resource_row *row)
 {
-    struct database *db = &store->loop_db;
+    struct database *db = snapshot(store);
     const struct fence *fence = &store->loop_fence.fence;
     read_fence(db, store->base, resource, &store->loop_fence);
-    if (fence->resource_id == 0)
-        return FG_RESOURCE_NOT_FOUND;
+    if (db->status != FG_OK || fence->resource_id == 0)
+        return db->status != FG_OK ? db->status : FG_RESOURCE_NOT_FOUND;
     *row = (struct resource_row){
         .id = fence->resource_id,
         .name = arena_string(arena, resource),
@@ -159,29 +193,13 @@ static enum fg_status read_resource(struct store *store, const char *resource, s
         if (read_lease(db, row->id, fence->live[i].token, arena, &row->live[row->live_count]))
             row->live_count++;
     }
-    return FG_OK;
-}
-
-/* In one read transaction: all rows are of one moment. */
-enum fg_status store_read_resource(struct store *store, const char *resource, struct arena *arena,
-                                   struct resource_row *row)
-{
-    struct database *db = &store->loop_db;
-    db_clear(db);
-    db_do(db, SQL_READ_BEGIN);
-    enum fg_status status = read_resource(store, resource, arena, row);
-    if (db->status != FG_OK)
-        status = db->status;
-    db_clear(db);
-    db_do(db, SQL_COMMIT);
-    return status;
+    return db->status;
 }
 
 enum fg_status store_read_record(struct store *store, const char *resource, const char *key,
                                  struct arena *arena, struct record_row *row)
 {
-    struct database *db = &store->loop_db;
-    db_clear(db);
+    struct database *db = snapshot(store);
     sqlite3_stmt *statement = db_use(db, SQL_RECORD_GET);
     db_bind_text(db, statement, 1, resource);
     db_bind_text(db, statement, 2, key);

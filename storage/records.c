@@ -1,5 +1,8 @@
 /* records.c - the writer's guarded writes: fence, version condition, record, ledger, in one
- * savepoint of one transaction. Nothing can come between the check and the write. */
+ * savepoint of one transaction. Nothing can come between the check and the write.
+ *
+ * A write without a token is for an unfenced resource: there the condition alone guards it. That
+ * the resource is unfenced is judged here again, whatever held when the request came. */
 #include "storage/internal.h"
 
 #include "gateway/clock.h"
@@ -43,11 +46,13 @@ static bool condition_holds(const struct store_write *write, const struct record
 
 /* ---- Refusals ------------------------------------------------------------------------------- */
 
-/* Whose lease it is, for the ledger; NULL where it has no owner or is not known. */
+/* Whose lease it is, for the ledger; NULL where it has no owner, is not known, or there is none. */
 static const char *token_owner(struct writer *w, int64_t resource_id, int64_t token,
                                struct arena *arena)
 {
     const char *owner = NULL;
+    if (token == 0)
+        return NULL;
     sqlite3_stmt *find = db_use(&w->db, SQL_LEASE_OWNER);
     db_bind_int(&w->db, find, 1, resource_id);
     db_bind_int(&w->db, find, 2, token);
@@ -104,9 +109,18 @@ static enum fg_status refuse_stale(struct writer *w, struct store_write *write,
                   ended_reason(known ? lease.state : LEASE_LIVE), arena);
 }
 
+enum fg_status store_write_lacks(const struct fence *fence, enum version_condition condition)
+{
+    if (fence->fenced)
+        return FG_FENCING_TOKEN_REQUIRED;
+    return condition == VERSION_ANY ? FG_PRECONDITION_REQUIRED : FG_OK;
+}
+
 static enum fg_status judge(struct writer *w, struct store_write *write, const struct fence *fence,
                             struct arena *arena)
 {
+    if (write->token == 0) /* as when it is missing in the request: no refusal for the ledger */
+        return store_write_lacks(fence, write->condition);
     switch (fence_decide(fence, write->token, write->lease_shown ? &write->lease : NULL)) {
     case FENCE_LIVE:
         return FG_OK;
@@ -152,6 +166,19 @@ static void insert_record(struct writer *w, const struct store_write *write, int
     db_run(&w->db, insert);
 }
 
+/* By the sets themselves, not by the verdict that was drawn from them. */
+static void assert_admitted(const struct fence *fence, const struct store_write *write)
+{
+    if (write->token != 0)
+        store_invariant(fence_find(fence, write->token) != NULL || PLANTED(fencing_off),
+                        "I4: a write is accepted only while its pair is live");
+    else
+        store_invariant(fence->resource_id != 0 && !fence->fenced && fence->live_count == 0 &&
+                            write->condition != VERSION_ANY,
+                        "I4: a write without a token is accepted only where the resource is "
+                        "unfenced, and under a condition");
+}
+
 enum fg_status writer_write(struct writer *w, struct store_write *write, bool remove,
                             struct arena *arena)
 {
@@ -175,8 +202,7 @@ enum fg_status writer_write(struct writer *w, struct store_write *write, bool re
         return refuse(w, write, fence, FG_VERSION_MISMATCH, NULL, arena);
     }
 
-    store_invariant(fence_find(fence, write->token) != NULL || PLANTED(fencing_off),
-                    "I4: a write is accepted only while its pair is live");
+    assert_admitted(fence, write);
     int64_t now_ms = clock_wall_ms();
     write->version = record.version + 1;
     write->created = !record.exists;

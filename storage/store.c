@@ -33,32 +33,61 @@ struct store_op *op_queue_take(struct op_queue *queue)
     return list;
 }
 
+static void op_queue_append(struct op_queue *queue, struct op_queue *more)
+{
+    if (!more->head)
+        return;
+    *queue->tail = more->head;
+    queue->tail = more->tail;
+    op_queue_init(more);
+}
+
 void store_submit(struct store *store, struct store_op *op)
 {
     assert(op->done);
-    store->in_flight++;
-    pthread_mutex_lock(&store->mutex);
-    if (store->in_flight > STORE_QUEUE_MAX) {
+    if (++store->in_flight > STORE_QUEUE_MAX) {
         op->status = FG_OVERLOADED;
-        op_queue_push(&store->done, op);
-        pthread_mutex_unlock(&store->mutex);
-        store->options.wake(store->options.wake_arg);
-        return;
-    }
-    if (op->kind == STORE_SCAN) {
-        op_queue_push(&store->scans, op);
-        pthread_cond_signal(&store->scan_work);
+        op_queue_push(&store->refused, op);
+    } else if (op->kind == STORE_SCAN) {
+        op_queue_push(&store->new_scans, op);
     } else {
-        bool was_empty = !store->queue.head;
-        op_queue_push(&store->queue, op);
-        store->submitted_count++;
+        op_queue_push(&store->new_ops, op);
+        store->new_count++;
         /* A renewal waits for company; the writer looks after it by a timer. */
-        bool was_urgent = store->urgent;
-        store->urgent |= op->kind != STORE_RENEWAL;
-        if (was_empty || store->urgent != was_urgent)
-            pthread_cond_signal(&store->work);
+        store->new_urgent |= op->kind != STORE_RENEWAL;
     }
+}
+
+/* The writer is woken where it may wait for what came; while it commits it looks again itself. */
+static void give_to_writer(struct store *store)
+{
+    bool was_empty = !store->queue.head;
+    bool was_urgent = store->urgent;
+    op_queue_append(&store->queue, &store->new_ops);
+    store->submitted_count += store->new_count;
+    store->urgent |= store->new_urgent;
+    store->new_count = 0;
+    store->new_urgent = false;
+    if (was_empty || store->urgent != was_urgent)
+        pthread_cond_signal(&store->work);
+}
+
+void store_flush(struct store *store)
+{
+    reads_end(store);
+    bool refused = store->refused.head != NULL;
+    if (!store->new_ops.head && !store->new_scans.head && !refused)
+        return;
+    pthread_mutex_lock(&store->mutex);
+    if (store->new_ops.head)
+        give_to_writer(store);
+    if (store->new_scans.head)
+        pthread_cond_signal(&store->scan_work);
+    op_queue_append(&store->scans, &store->new_scans);
+    op_queue_append(&store->done, &store->refused);
     pthread_mutex_unlock(&store->mutex);
+    if (refused)
+        store->options.wake(store->options.wake_arg);
 }
 
 void store_hand_back(struct store *store, struct store_op *list)
@@ -77,6 +106,7 @@ void store_hand_back(struct store *store, struct store_op *list)
 
 void store_collect(struct store *store)
 {
+    reads_end(store); /* what is read from here on is at least as new as what is answered */
     pthread_mutex_lock(&store->mutex);
     struct store_op *list = op_queue_take(&store->done);
     pthread_mutex_unlock(&store->mutex);
@@ -187,6 +217,9 @@ static void init_locks(struct store *store)
     pthread_cond_init(&store->committed, &monotonic);
     pthread_cond_init(&store->scan_work, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    op_queue_init(&store->new_ops);
+    op_queue_init(&store->new_scans);
+    op_queue_init(&store->refused);
     op_queue_init(&store->queue);
     op_queue_init(&store->scans);
     op_queue_init(&store->done);
@@ -250,6 +283,7 @@ enum fg_status store_open(struct store **out, const struct store_options *option
 
 void store_close(struct store *store)
 {
+    store_flush(store);
     pthread_mutex_lock(&store->mutex);
     store->stop = true;
     pthread_cond_signal(&store->work);

@@ -4,8 +4,9 @@
  * it back through store_collect() when its COMMIT is durable (or when it was refused or failed):
  *
  *     loop thread                          writer thread
- *     store_submit(op) ── queue ─────────► BEGIN IMMEDIATE
- *                                            each op in a savepoint of its own
+ *     store_submit(op) ...
+ *     store_flush()    ── queue, wake ───► BEGIN IMMEDIATE
+ *                                            op after op
  *     store_collect()  ◄─ done list, wake ─ COMMIT (synchronous=FULL)
  *
  * Everything that arrived while one COMMIT ran shares the next (group commit). An op that fails
@@ -16,7 +17,8 @@
  *   I1  a mark never falls
  *   I2  each value of a mark was installed by at most one lease
  *   I3  a grant that was answered was durable before
- *   I4  a write is accepted only at a commit where its (token, lease) pair is live
+ *   I4  a write is accepted only at a commit where its (token, lease) pair is live; one without a
+ *       token only where the resource is unfenced and nobody is live
  *   I5  a grant answered before another was asked for has the smaller token
  *   I6  after an answered release, revoke or replacement no write of that token is accepted
  *   I7  what was acknowledged survives kill -9 and power loss (WAL, synchronous=FULL)
@@ -162,7 +164,7 @@ size_t store_in_flight(const struct store *store);
 /* Fences a grant of Redis: raises the mark strictly, replaces the live set by
  * (live ∩ holders) ∪ {this lease}, ends what was replaced.
  * FG_OK; FG_GRANT_CONTENDED: a lost race, the mark had passed the token, or the limit is reached;
- * FG_LIMIT_MISMATCH. */
+ * FG_LIMIT_MISMATCH; FG_RESOURCE_UNFENCED. */
 struct store_grant {
     const char *resource;
     const char *owner; /* NULL: none */
@@ -207,13 +209,14 @@ enum version_condition {
     VERSION_ABSENT, /* If-None-Match: * */
 };
 
-/* Puts or deletes a record, if the fence lets it. FG_OK; FG_STALE_FENCING_TOKEN,
+/* Puts or deletes a record, if the fence lets it. FG_OK; FG_FENCING_TOKEN_REQUIRED,
+ * FG_PRECONDITION_REQUIRED (store_write_lacks()); FG_STALE_FENCING_TOKEN,
  * FG_FENCING_TOKEN_NOT_ISSUED, FG_LEASE_MISMATCH; FG_RECORD_NOT_FOUND (delete);
  * FG_VERSION_MISMATCH. */
 struct store_write {
     const char *resource;
     const char *key;
-    int64_t token;
+    int64_t token; /* 0: none, for an unfenced resource */
     bool lease_shown;
     struct lease_key lease; /* where lease_shown */
     enum version_condition condition;
@@ -230,12 +233,56 @@ struct store_write {
     struct lease_successor successor;
 };
 
+/* Leases that an operator's op has ended, in the op's arena, by rising token. */
+struct ended_leases {
+    const struct lease_pair *pairs;
+    const char *const *owners; /* of each pair; NULL: none */
+    size_t count;
+};
+
+/* Takes leases away: one, or all that are live. The mark rises by 1 in every case, also where
+ * nothing is live: a grant under way, with a token that Redis has given out already, is contended.
+ * (At FENCING_TOKEN_MAX it stays: no token is above it.)
+ * FG_OK; FG_RESOURCE_NOT_FOUND. */
+struct store_revoke {
+    const char *resource;
+    const char *reason; /* for the holders; not empty */
+    int64_t token;      /* 1 ... FENCING_TOKEN_MAX: only this one, where it is live; 0: all */
+    /* result */
+    struct ended_leases ended;
+    int64_t mark;
+};
+
+enum fence_setting {
+    FENCE_KEEP, /* as it is; a new resource is fenced */
+    FENCE_ON,
+    FENCE_OFF,
+};
+
+/* Sets a resource's limit and whether it is fenced; creates it, with the base as its mark. A limit
+ * below the number of live leases ends none. An existing resource that is fenced no more has its
+ * leases revoked, reason "unfenced", and its mark raised by 1. What changes nothing leaves no
+ * trace. FG_OK. */
+struct store_configure {
+    const char *resource;
+    int limit; /* 1 ... LIMIT_MAX; 0: as it is */
+    enum fence_setting fence;
+    /* result */
+    bool changed; /* created, or something is another than before */
+    struct ended_leases ended;
+    int64_t mark;
+    int fixed_limit; /* as it is now; 0: the first grant will fix it */
+    bool fenced;
+};
+
 enum store_op_kind {
     STORE_GRANT,
     STORE_RENEWAL,
     STORE_RELEASE,
     STORE_PUT,
     STORE_DELETE,
+    STORE_REVOKE,
+    STORE_CONFIGURE,
     STORE_SCAN
 };
 
@@ -277,6 +324,8 @@ struct store_op {
         struct store_renewal renewal;
         struct store_release release;
         struct store_write write;
+        struct store_revoke revoke;
+        struct store_configure configure;
         struct store_scan scan;
     };
     enum fg_status status; /* outcome: what the kind says, or FG_STORAGE_FULL, FG_STORE_UNAVAILABLE,
@@ -287,17 +336,34 @@ struct store_op {
     struct store_op *next;
 };
 
-/* Hands an op over. done() is never called from inside this call. */
+/* Takes an op for the next store_flush(). done() is never called from inside this call. */
 void store_submit(struct store *store, struct store_op *op);
+
+/* Hands over what was submitted. Call it once per turn of the loop, when its handlers have run: so
+ * the writer is woken once for all of them, and they share its next commit. */
+void store_flush(struct store *store);
 
 /* Calls done() of every op that has come back. Call it after wake(). */
 void store_collect(struct store *store);
 
-/* ---- Single rows, read at once ------------------------------------------------------------- */
+/* ---- Single rows, read at once ------------------------------------------------------------- *
+ *
+ * Between two calls of store_flush() or store_collect() all of them read one snapshot, which holds
+ * what was answered before: taking and giving back a snapshot costs more than most of the reads. */
 
 /* The resource's mark, limit and live set. `fence->live` is the store's: valid until the next
  * store_read_* call. FG_OK also where there is no row (resource_id 0, mark = base). */
 enum fg_status store_read_fence(struct store *store, const char *resource, struct fence *fence);
+
+/* What a write without a token lacks: FG_FENCING_TOKEN_REQUIRED where the resource is fenced,
+ * FG_PRECONDITION_REQUIRED where it is not and the write has no condition; FG_OK: nothing. Asked
+ * again inside the transaction of the write. Any thread. */
+enum fg_status store_write_lacks(const struct fence *fence, enum version_condition condition);
+
+/* The limit of a resource by its number, 0 where none is set, and the token of its oldest live lease,
+ * 0 where there is none. */
+enum fg_status store_read_room(struct store *store, int64_t resource_id, int *limit,
+                               int64_t *oldest);
 
 /* A lease by its key; the secret must match. FG_LEASE_NOT_FOUND. */
 enum fg_status store_read_lease(struct store *store, const struct lease_key *key,

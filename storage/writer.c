@@ -1,13 +1,15 @@
 /* writer.c - the thread that makes every change: group commit.
  *
- * It takes all that is queued, applies each op inside a savepoint of its own, commits once, and
- * hands the ops back. While it commits, the next batch gathers; so the batch grows with the load
- * and one fdatasync is shared by all who wait for it, without a timer that would delay a lone op.
+ * It takes all that is queued, applies op after op, commits once, and hands the ops back. While it
+ * commits, the next batch gathers; so the batch grows with the load and one fdatasync is shared by
+ * all who wait for it, without a timer that would delay a lone op.
  *
  * What happens to an op:
- *   - a refusal (stale token, other version) is an outcome: its savepoint is kept, because the
- *     refusal has a ledger row;
- *   - an error of SQLite undoes the op's savepoint and is its answer; the neighbours go on;
+ *   - a refusal (stale token, other version) is an outcome and is kept: it has a ledger row;
+ *   - an error of SQLite is the op's answer, and nothing of the op stays; the neighbours go on. That
+ *     is rare, so the ops run without savepoints, each of which would copy every page that its op
+ *     touches (a quarter of the writer's time). Where one fails the transaction is rolled back and
+ *     the others run once more, now each in a savepoint of its own;
  *   - where SQLite has rolled the whole transaction back (a full disk does that), nothing more of
  *     the batch is run and every op of it, also those before, gets the error;
  *   - where COMMIT fails, every op gets the error; an I/O error ends the process (database.c).
@@ -50,20 +52,38 @@ static enum fg_status apply(struct writer *w, struct store_op *op)
         return writer_renewal(w, &op->renewal);
     case STORE_RELEASE:
         return writer_release(w, &op->release, &op->arena);
+    case STORE_REVOKE:
+        return writer_revoke(w, &op->revoke, &op->arena);
+    case STORE_CONFIGURE:
+        return writer_configure(w, &op->configure, &op->arena);
     default: /* put, delete; scans go to their own thread */
         return writer_write(w, &op->write, op->kind == STORE_DELETE, &op->arena);
     }
 }
 
-/* Applies one op. False: the transaction is gone. */
-static bool run_op(struct writer *w, struct store_op *op)
+/* Applies one op; what went wrong is in w->db.status and the op's. */
+static void run_op(struct writer *w, struct store_op *op)
+{
+    db_clear(&w->db);
+    if (FAULT(in_batch))
+        db_fail(&w->db, SQLITE_ERROR);
+    if (w->db.status == FG_OK)
+        op->status = apply(w, op);
+    if (w->db.status != FG_OK)
+        op->status = w->db.status;
+}
+
+/* Applies one op inside a savepoint, so that it can be undone alone. False: the transaction is
+ * gone. */
+static bool run_op_apart(struct writer *w, struct store_op *op)
 {
     struct ledger ledger_before = w->ledger;
     db_clear(&w->db);
     db_do(&w->db, SQL_OP_BEGIN);
-    if (FAULT(in_batch))
-        db_fail(&w->db, SQLITE_ERROR);
-    op->status = w->db.status == FG_OK ? apply(w, op) : w->db.status;
+    op->status = w->db.status;
+    if (op->status != FG_OK) /* nothing has begun, nothing is to be undone */
+        return !sqlite3_get_autocommit(w->db.handle);
+    run_op(w, op);
     if (w->db.status == FG_OK)
         db_do(&w->db, SQL_OP_KEEP);
     if (w->db.status == FG_OK)
@@ -114,15 +134,44 @@ static enum fg_status transaction_end(struct writer *w, enum fg_status status)
     return status;
 }
 
+/* Runs the ops one behind the other; returns the first one that SQLite failed, NULL where all went
+ * well. */
+static struct store_op *run_together(struct writer *w, struct store_op *list)
+{
+    for (struct store_op *op = list; op; op = op->next) {
+        run_op(w, op);
+        if (w->db.status != FG_OK)
+            return op;
+    }
+    return NULL;
+}
+
+/* Runs all but `failed`, each undone alone where SQLite fails it. */
+static enum fg_status run_apart(struct writer *w, struct store_op *list,
+                                const struct store_op *failed)
+{
+    if (!transaction_begin(w))
+        return w->db.status;
+    for (struct store_op *op = list; op; op = op->next) {
+        if (op != failed && !run_op_apart(w, op))
+            return op->status;
+    }
+    return FG_OK;
+}
+
 static enum fg_status run_batch(struct writer *w, struct store_op *list)
 {
     struct ledger ledger_before = w->ledger;
     enum fg_status status = FG_OK;
     if (!transaction_begin(w))
         status = w->db.status;
-    for (struct store_op *op = list; op && status == FG_OK; op = op->next) {
-        if (!run_op(w, op))
-            status = op->status;
+    struct store_op *failed = status == FG_OK ? run_together(w, list) : NULL;
+    if (failed) {
+        bool gone = sqlite3_get_autocommit(w->db.handle) != 0;
+        status = transaction_end(w, failed->status);
+        w->ledger = ledger_before;
+        if (!gone)
+            status = run_apart(w, list, failed);
     }
     status = transaction_end(w, status);
     if (status != FG_OK) {

@@ -89,14 +89,25 @@ static void ttl_is_a_whole_number_in_its_range(void **state)
     try_acquire(g, "ttl shortest", 50); /* may run out while it is granted */
 }
 
-static void limit_and_wait_take_what_is_built(void **state)
+static void limit_and_wait_are_whole_numbers_in_their_ranges(void **state)
 {
     (void)state;
-    struct response *r = post(g, "/leases", "{\"resource\":\"limit\",\"limit\":2}");
-    expect_text(expect_problem(r, 400, "invalid_request"), "errors.0.pointer", "/limit");
-    r = post(g, "/leases", "{\"resource\":\"limit\",\"wait_ms\":1}");
-    expect_text(expect_problem(r, 400, "invalid_request"), "errors.0.pointer", "/wait_ms");
-    expect_problem(resource(g, "limit"), 404, "resource_not_found");
+    const char *const bad[][2] = {
+        {"limit", "0"},     {"limit", "1001"},   {"limit", "-1"},       {"limit", "2.0"},
+        {"limit", "\"2\""}, {"limit", "null"},   {"wait_ms", "600001"}, {"wait_ms", "-1"},
+        {"wait_ms", "0.5"}, {"wait_ms", "\"\""}, {"wait_ms", "true"},   {"wait_ms", "null"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct response *r =
+            post(g, "/leases", "{\"resource\":\"ranges\",\"%s\":%s}", bad[i][0], bad[i][1]);
+        expect_problem(r, 400, "invalid_request");
+        expect_text(r, "errors.0.pointer", test_printf("/%s", bad[i][0]));
+        assert_true(*text_at(r, "errors.0.detail"));
+    }
+    expect_problem(resource(g, "ranges"), 404, "resource_not_found");
+    struct response *r =
+        post(g, "/leases", "{\"resource\":\"ranges\",\"limit\":1000,\"wait_ms\":600000}");
+    expect_number(expect_status(r, 201), "limit", 1000);
 }
 
 static void owner_is_a_label_of_up_to_128_bytes(void **state)
@@ -493,7 +504,7 @@ int main(void)
         TEST(acquire_answers_the_whole_lease),
         TEST(ttl_and_owner_have_defaults),
         TEST(ttl_is_a_whole_number_in_its_range),
-        TEST(limit_and_wait_take_what_is_built),
+        TEST(limit_and_wait_are_whole_numbers_in_their_ranges),
         TEST(owner_is_a_label_of_up_to_128_bytes),
         TEST(a_held_resource_answers_who_holds_it),
         TEST(twice_the_same_owner_is_two_leases),

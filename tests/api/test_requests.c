@@ -58,7 +58,6 @@ static void what_comes_later_is_not_there(void **state)
     expect_problem(get(g, "/ledger"), 404, "not_found");
     expect_problem(get(g, "/"), 404, "not_found");
     expect_problem(post(g, "/transactions", "{}"), 404, "not_found");
-    expect_problem(post(g, "/resources/r/revoke", "{\"reason\":\"x\"}"), 404, "not_found");
 }
 
 static void other_methods_are_named(void **state)
@@ -417,9 +416,6 @@ static void unknown_query_parameters_are_refused(void **state)
 static void calls_of_later_are_not_there_yet(void **state)
 {
     (void)state;
-    expect_problem(call(g, "PUT", "/resources/r", NULL, "{\"limit\":2}"), 404, "not_found");
-    expect_problem(call(g, "POST", "/resources/r/revoke", NULL, "{\"reason\":\"x\"}"), 404,
-                   "not_found");
     expect_problem(call(g, "POST", "/store/r", NULL, "{\"ops\":[]}"), 404, "not_found");
     expect_problem(call(g, "POST", "/transactions", NULL, "{}"), 404, "not_found");
     expect_problem(get(g, "/ledger"), 404, "not_found");
@@ -458,6 +454,10 @@ static void checks_come_in_their_order(void **state)
                    "bad_header");
     expect_problem(call(g, "PUT", "/store/r/k", NULL, large), 413, "body_too_large");
     expect_problem(call(g, "PUT", "/store/r/k", LIST(stale), large), 413, "body_too_large");
+    /* A condition that is missing stands where a token that is missing does. */
+    expect_status(call(g, "PUT", "/resources/free", NULL, "{\"fenced\":false}"), 200);
+    expect_problem(call(g, "PUT", "/store/free/k", NULL, large), 413, "body_too_large");
+    expect_problem(call(g, "PUT", "/store/free/k", NULL, "x"), 428, "precondition_required");
     expect_problem(call(g, "POST", "/resources/r/check", NULL, "{"), 428, "fencing_token_required");
     expect_problem(call(g, "POST", "/resources/r/check", LIST(stale), "{"), 400, "invalid_json");
 

@@ -215,10 +215,20 @@ def check_explanation(interface, value):
 
 # ---- the request, where it was accepted ----------------------------------------------------------
 
+def check_guard(exchange):
+    """A write is guarded by a token or, of an unfenced resource, by a condition."""
+    if exchange.method not in ("PUT", "DELETE") or not exchange.path.startswith("/store/"):
+        return []
+    sent = exchange.request_headers
+    if "x-fencing-token" not in sent and not {"if-match", "if-none-match"} & sent.keys():
+        return ["a write was accepted without a token and without a condition"]
+    return []
+
+
 def check_request(interface, exchange, operation):
     in_query = {parameter["name"] for parameter in operation["parameters"]
                 if parameter["in"] == "query"}
-    problems = []
+    problems = check_guard(exchange)
     for part in filter(None, exchange.query.split("&")):
         name = urllib.parse.unquote(part.partition("=")[0])
         if name not in in_query:

@@ -73,6 +73,14 @@ GOOD = {
     "HEAD": {**READ, "method": "HEAD", "body": ""},
     "not modified": exchange("GET /store/a/b", 304, "", {"ETag": '"v1"'}),
     "delete": exchange("DELETE /store/a/b", 204, "", request_headers=TOKEN),
+    "check": exchange("POST /resources/a/check", 200, {"current": True, "fencing_token": 4},
+                      request_headers=TOKEN),
+    "unfenced write": exchange("PUT /store/a/b", 200, {**WRITTEN, "fencing_token": None},
+                               {"ETag": '"v2"'}, {"If-Match": '"v1"'}, "100"),
+    "unfenced delete": exchange("DELETE /store/a/b", 204, "",
+                                request_headers={"If-Match": '"v2"'}),
+    "unfenced read": exchange("GET /store/a/b", 200, "x",
+                              {"ETag": '"v2"', "Content-Type": "text/plain"}),
     "renewal without a body": exchange("POST /leases/abc/renew", 200, LEASE,
                                        {"X-Fencing-Token": "3"}),
     "list": exchange("GET /leases?resource=a%2Fb&limit=1", 200,
@@ -94,7 +102,8 @@ GOOD = {
     "the library's own refusal": LIBRARY,
     **{f"acquire: {code}": refusal("POST /leases", code)
        for code in ("invalid_json", "invalid_request", "redis_unavailable", "draining",
-                    "storage_full", "tokens_exhausted", "limit_mismatch", "body_too_large")},
+                    "storage_full", "tokens_exhausted", "limit_mismatch", "too_many_waiters",
+                    "body_too_large")},
 }
 
 # What is changed (a path into the exchange; "body." and "request_body." go on into the JSON), to
@@ -120,7 +129,7 @@ BAD = [
     (GRANT, "body.acquired_at", "2026-01-05T09:30:00Z", "at /acquired_at"),
     (GRANT, "body.expires_in_ms", 1.5, "at /expires_in_ms"),
     (GRANT, "target", "/leases?fast=1", "'fast' is not documented, but was accepted"),
-    (GRANT, "request_body.limit", 2, "the body was accepted: at /limit"),
+    (GRANT, "request_body.limit", 1001, "the body was accepted: at /limit"),
     (GRANT, "request_body.tll_ms", 1, "the body was accepted: .*'tll_ms' was unexpected"),
     (GRANT, "request_body", "{", "not JSON was accepted"),
     (HELD, "headers.Retry-After", "12", "Retry-After is 12"),
@@ -137,13 +146,15 @@ BAD = [
     (STALE, "body.ended_at", ABSENT, "'ended_at' is a required"),
     (STALE, "body.superseded_by.at", ABSENT, "at /superseded_by"),
     (STALE, "target", "/leases", "no operation. has no documented status 412"),
-    (PUT, "request_headers.X-Fencing-Token", ABSENT, "without the header X-Fencing-Token"),
+    (PUT, "request_headers.X-Fencing-Token", ABSENT, "without a token and without a condition"),
+    (GOOD["delete"], "request_headers.X-Fencing-Token", ABSENT, "without a token and without"),
+    (GOOD["check"], "request_headers.X-Fencing-Token", ABSENT, "without the header X-Fencing-T"),
     (PUT, "request_headers.X-Fencing-Token", "007", "accepted with X-Fencing-Token '007'"),
     (PUT, "request_headers.If-Match", "v3", "accepted with If-Match 'v3'"),
     (PUT, "headers.ETag", "v1", "header ETag: 'v1'"),
     (PUT, "target", "/store/orders/42/charge", "no documented status 201"),
     (READ, "method", "HEAD", "there is a body"),
-    (READ, "headers.X-Written-With-Token", ABSENT, "X-Written-With-Token is missing"),
+    (READ, "headers.X-Written-With-Token", "0", "X-Written-With-Token: .* 0 is less"),
     (GOOD["delete"], "body", "x", "there is a body"),
     (GOOD["list"], "body.items", [LEASE], "'lease_id' was unexpected"),
     (GOOD["list"], "body.items", [{**LIST_ITEM, "state": "released"}], "at /items/0/state"),
@@ -211,7 +222,7 @@ def test_exchange_files(tally):
     counted = output[-1]
     tally.check("a good file", [] if
                 status == 0 and re.fullmatch("[1-9][0-9]* passed, 0 failed", counted) and
-                "   1  DELETE /store/{resource}/{key} 204" in output else output[-3:])
+                "   2  DELETE /store/{resource}/{key} 204" in output else output[-3:])
     status, output = outcome(*good, *good)
     tally.check("the same answers twice count once", [] if
                 (status, output[-1]) == (0, counted) else output[-3:])
@@ -342,7 +353,7 @@ FAULTS = [
     ("openapi/openapi.yaml", "example: worker-A", "example: 7", "example example: .* 7 is not"),
     ("openapi/openapi.yaml", "additionalProperties: false\n      required: [status, redis",
      "required: [status, redis", "schema Readiness: Readiness takes any other"),
-    ("openapi/openapi.yaml", "enum: [lease_held, limit_mismatch]", "enum: [lease_held]",
+    ("openapi/openapi.yaml", "enum: [lease_held, limit_mismatch, ", "enum: [lease_held, ",
      "POST /leases 409: codes .* but examples"),
     ("openapi/openapi.yaml", "      summary: List live leases\n", "", "GET /leases: no summary"),
     ("openapi/openapi.yaml", "| `draining` | 503 |", "| `draining` | 500 |", "draining: the table"),

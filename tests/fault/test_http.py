@@ -376,8 +376,8 @@ def any_bytes_as_a_target_are_answered():  # E4 H16: what is echoed in an answer
 @case
 def heads_of_any_size_are_answered_or_refused():  # H8
     with target(options=("--request-timeout-ms", "1000")) as it:
-        rows = [(["A: " + "x" * 20_000], 200), (["A: " + "x" * 70_000], 431),
-                (["A: " + "x" * 2_000_000], 431), (["A" * 40_000 + ": x"], 431),
+        rows = [(["A: " + "x" * 12_000], 200), (["A: " + "x" * 70_000], 431),
+                (["A: " + "x" * 2_000_000], 431), (["A" * 20_000 + ": x"], 431),
                 ([f"A{i}: x" for i in range(100)], 200), ([f"A{i}: x" for i in range(2_000)], 431),
                 (["A: x"] * 20_000, 431), (["A: x\r\n y"] * 20_000, 431)]
         for headers, status in rows:

@@ -260,7 +260,8 @@ def numbers_are_whole_and_in_range():  # J3
         gate = scene.gateway()
         for name in ("ttl_ms", "limit", "wait_ms"):
             for text in parsed:
-                if (name, text) in (("wait_ms", "0"), ("wait_ms", "-0")):
+                if (name, text) in (("limit", "49"), ("wait_ms", "49"), ("wait_ms", "0"),
+                                    ("wait_ms", "-0")):
                     continue
                 answer = post(gate, field(text, name))
                 assert answer.code == "invalid_request", (name, text, answer)
@@ -275,6 +276,9 @@ def numbers_are_whole_and_in_range():  # J3
         for number, ttl_ms in enumerate((50, 86_400_000)):
             lease = gate.acquire(f"in range {number}", ttl_ms=ttl_ms)
             assert lease.answer.json()["ttl_ms"] == ttl_ms
+        for limit, wait_ms in ((1, 0), (1000, 600_000)):
+            lease = gate.acquire(f"limit {limit}", limit=limit, wait_ms=wait_ms)
+            assert lease.answer.json()["limit"] == limit
 
 
 @case
@@ -329,8 +333,8 @@ def only_one_object_is_a_body():  # J1 J6 J8
         '{"resource":"j","":1}', '{"resource":"j","ttl":50}', '{"resource":"j","TTL_MS":50}',
         '{"resource":"j","__proto__":{}}', '{"resource":"j","fencing_token":1}',
         '{"resource":"j","owner":1}', '{"resource":"j","owner":[]}',
-        '{"resource":"j","owner":"' + "x" * 129 + '"}', '{"resource":"j","limit":2}',
-        '{"resource":"j","wait_ms":1}', '{"resource":"j","limit":null}',
+        '{"resource":"j","owner":"' + "x" * 129 + '"}', '{"resource":"j","limit":1001}',
+        '{"resource":"j","wait_ms":600001}', '{"resource":"j","limit":null}',
     ]
     with Scene() as scene:
         gate = scene.gateway()

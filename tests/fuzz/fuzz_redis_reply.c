@@ -73,7 +73,7 @@ static void call(uint8_t which)
         script_acquire(NULL, uuid, "r", 6, 1, 1000, pair.secret, on_acquired, NULL);
         break;
     case 1:
-        script_renew(NULL, uuid, "r", &pair, 1000, 1, true, on_answer, NULL);
+        script_renew(NULL, uuid, "r", &pair, 1000, 1, 1, on_answer, NULL);
         break;
     case 2:
         script_release(NULL, uuid, "r", &pair, on_answer, NULL);

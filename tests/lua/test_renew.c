@@ -160,6 +160,30 @@ static void another_secret_is_another_holder(void **state)
     expect_expired("2:" SECRET_A, 1, 2, 1);
 }
 
+/* All holders of a semaphore were lost. Whatever the order in which they renew, each comes back,
+ * and the next token is above the store's mark. */
+static void the_holders_of_a_semaphore_are_restored_in_any_order(void **state)
+{
+    (void)state;
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const char *const members[] = {"1:" SECRET_A, "2:" SECRET_B, "5:" SECRET_C};
+    static const int64_t tokens[] = {1, 2, 5};
+    for (size_t i = 0; i < 6; i++) {
+        redis_command(lua_server, "FLUSHALL");
+        for (int turn = 0; turn < 2; turn++) { /* and once more: then they are renewed */
+            for (size_t j = 0; j < 3; j++) {
+                int at = orders[i][j];
+                expect_word(lua_renew_beside(members[at], tokens[at], 1, TTL_MS, 3),
+                            turn == 0 ? "RESTORED" : "RENEWED");
+            }
+        }
+        expect_word(lua_renew_beside("3:" SECRET_D, 3, 1, TTL_MS, 3), "EXPIRED"); /* no room */
+        redis_command(lua_server, "ZREM %s %s", LUA_HOLDERS, members[0]);
+        assert_int_equal(lua_number(lua_acquire(5, 3, TTL_MS, SECRET_D), 1), 6);
+    }
+}
+
 static void an_expired_holder_counts_as_there_so_it_is_not_restored(void **state)
 {
     (void)state;
@@ -332,6 +356,7 @@ int main(void)
         TEST(a_released_holder_is_not_renewed),
         TEST(a_replaced_holder_is_not_renewed),
         TEST(another_secret_is_another_holder),
+        TEST(the_holders_of_a_semaphore_are_restored_in_any_order),
         TEST(an_expired_holder_counts_as_there_so_it_is_not_restored),
         TEST(after_a_loss_of_data_it_is_put_back),
         TEST(not_where_its_time_has_passed_by_our_clock),

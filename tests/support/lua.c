@@ -92,7 +92,16 @@ redisReply *lua_renew(const char *member, int64_t token, int64_t ttl_ms, int lim
 {
     return lua_run("renew", 3,
                    LIST(LUA_STORE, LUA_COUNTER, LUA_HOLDERS, LUA_UUID, member, decimal(token),
-                        decimal(ttl_ms), decimal(limit), decimal(restore), decimal(LUA_MEMORY_MS)));
+                        decimal(ttl_ms), decimal(limit), restore ? decimal(token) : "0",
+                        decimal(LUA_MEMORY_MS)));
+}
+
+redisReply *lua_renew_beside(const char *member, int64_t token, int64_t oldest, int64_t ttl_ms,
+                             int limit)
+{
+    return lua_run("renew", 3,
+                   LIST(LUA_STORE, LUA_COUNTER, LUA_HOLDERS, LUA_UUID, member, decimal(token),
+                        decimal(ttl_ms), decimal(limit), decimal(oldest), decimal(LUA_MEMORY_MS)));
 }
 
 redisReply *lua_release(const char *member)

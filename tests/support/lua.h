@@ -34,7 +34,10 @@ extern struct redis_server *lua_server;
 redisReply *lua_run(const char *script, int keys, const char *const *arguments);
 
 redisReply *lua_acquire(int64_t mark, int limit, int64_t ttl_ms, const char *secret);
+/* `restore`: it may be put back; it is the oldest that may. _beside: `oldest` is. */
 redisReply *lua_renew(const char *member, int64_t token, int64_t ttl_ms, int limit, int restore);
+redisReply *lua_renew_beside(const char *member, int64_t token, int64_t oldest, int64_t ttl_ms,
+                             int limit);
 redisReply *lua_release(const char *member);
 redisReply *lua_inspect(void);
 redisReply *lua_hello(const char *uuid, int adopt);

@@ -220,6 +220,20 @@ struct store_op *op_delete(const char *resource, const char *key, int64_t token)
     return op_write(STORE_DELETE, resource, key, token);
 }
 
+struct store_op *op_revoke(const char *resource, int64_t token, const char *reason)
+{
+    struct store_op *op = op_new(STORE_REVOKE);
+    op->revoke = (struct store_revoke){.resource = resource, .token = token, .reason = reason};
+    return op;
+}
+
+struct store_op *op_configure(const char *resource, int limit, enum fence_setting fence)
+{
+    struct store_op *op = op_new(STORE_CONFIGURE);
+    op->configure = (struct store_configure){.resource = resource, .limit = limit, .fence = fence};
+    return op;
+}
+
 struct store_op *op_scan(enum store_scan_kind kind, const char *resource, size_t limit)
 {
     struct store_op *op = op_new(STORE_SCAN);
@@ -251,6 +265,7 @@ void bench_submit(struct bench *bench, struct store_op *op)
     op->arg = bench;
     size_t before = bench->collected;
     store_submit(bench->store, op);
+    store_flush(bench->store);
     assert_int_equal(bench->collected, before);
 }
 

@@ -52,6 +52,8 @@ struct store_op *op_release(struct lease_key lease);
 struct store_op *op_renewal(struct lease_key lease, int64_t ttl_ms, int64_t deadline_boot_ms);
 struct store_op *op_put(const char *resource, const char *key, int64_t token, const char *value);
 struct store_op *op_delete(const char *resource, const char *key, int64_t token);
+struct store_op *op_revoke(const char *resource, int64_t token, const char *reason);
+struct store_op *op_configure(const char *resource, int limit, enum fence_setting fence);
 struct store_op *op_scan(enum store_scan_kind kind, const char *resource, size_t limit);
 
 /* The same write, that shows this lease; under this condition. */

@@ -55,7 +55,9 @@ struct wish {
     const char *resource;
     const char *owner;
     const char *alias;
+    const char *reason;
     int64_t ttl_ms;
+    int fenced;
 };
 
 static const struct body_field fields[] = {
@@ -63,6 +65,8 @@ static const struct body_field fields[] = {
     {"owner", BODY_STRING, false, 0, 8, offsetof(struct wish, owner), "Up to 8 bytes."},
     {"alias", BODY_NAME, false, 0, 0, offsetof(struct wish, alias), "A name."},
     {"ttl_ms", BODY_INTEGER, false, 50, 1000, offsetof(struct wish, ttl_ms), "50 to 1000."},
+    {"reason", BODY_STRING, false, 2, 4, offsetof(struct wish, reason), "2 to 4 bytes."},
+    {"fenced", BODY_BOOLEAN, false, 0, 0, offsetof(struct wish, fenced), "true or false."},
 };
 
 static struct wish wish;
@@ -91,7 +95,7 @@ static bool read_bytes(const void *body, size_t bytes)
     refusal_facts = NULL;
     refusal = FG_OK;
     refusal_detail[0] = '\0';
-    wish = (struct wish){.ttl_ms = 500};
+    wish = (struct wish){.ttl_ms = 500, .fenced = -1};
     bool taken = body_read(request, fields, sizeof fields / sizeof *fields, &wish);
     assert_int_equal(taken, refusal == FG_OK);
     return taken;
@@ -260,6 +264,33 @@ static void integers_are_integers_within_their_range(void **state)
     }
 }
 
+static void strings_can_have_a_least_length(void **state)
+{
+    (void)state;
+    expect_refusal("{\"resource\":\"r\",\"reason\":\"\"}", FG_INVALID_REQUEST, "/reason ");
+    expect_refusal("{\"resource\":\"r\",\"reason\":\"1\"}", FG_INVALID_REQUEST, "/reason ");
+    expect_refusal("{\"resource\":\"r\",\"reason\":\"12345\"}", FG_INVALID_REQUEST, "/reason ");
+    assert_string_equal(refusal_detail, "reason: 2 to 4 bytes.");
+    assert_true(read_text("{\"resource\":\"r\",\"reason\":\"12\"}"));
+    assert_true(read_text("{\"resource\":\"r\",\"reason\":\"1234\"}"));
+    assert_string_equal(wish.reason, "1234");
+}
+
+static void booleans_are_true_or_false(void **state)
+{
+    (void)state;
+    assert_true(read_text("{\"resource\":\"r\"}"));
+    assert_int_equal(wish.fenced, -1);
+    assert_true(read_text("{\"resource\":\"r\",\"fenced\":true}"));
+    assert_int_equal(wish.fenced, 1);
+    assert_true(read_text("{\"resource\":\"r\",\"fenced\":false}"));
+    assert_int_equal(wish.fenced, 0);
+    const char *const bad[] = {"null", "0", "1", "\"true\"", "[]", "{}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_refusal(test_printf("{\"resource\":\"r\",\"fenced\":%s}", bad[i]),
+                       FG_INVALID_REQUEST, "/fenced ");
+}
+
 static void strings_are_strings_of_at_most_so_many_bytes(void **state)
 {
     (void)state;
@@ -413,6 +444,8 @@ int main(void)
         TEST(only_an_object_is_a_body),
         TEST(integers_are_integers_within_their_range),
         TEST(strings_are_strings_of_at_most_so_many_bytes),
+        TEST(strings_can_have_a_least_length),
+        TEST(booleans_are_true_or_false),
         TEST(unknown_fields_are_refused),
         TEST(a_pointer_is_escaped_as_json_pointers_are),
         TEST(every_fault_is_told_at_once),

@@ -94,6 +94,8 @@ static void without_options_the_defaults_hold(void **state)
     assert_int_equal(config.redis_timeout_ms, 500);
     assert_int_equal(config.max_body_bytes, 1048576);
     assert_int_equal(config.max_connections, 10000);
+    assert_int_equal(config.max_waiters, 7500);
+    assert_int_equal(config.max_waiters_per_resource, 7500);
     assert_int_equal(config.request_timeout_ms, 10000);
     assert_false(config.require_lease_id);
     assert_int_equal(config.ledger_max_age_ms, 30 * INT64_C(86400000));
@@ -133,7 +135,7 @@ static void what_is_no_option_is_refused(void **state)
     assert_refused(RUN("--list"), "unknown option \"--list\"");
     assert_refused(RUN("-h"), "unknown option \"-h\"");
     assert_refused(RUN("--"), "unknown option \"--\"");
-    assert_refused(RUN("--max-waiters", "5"), "unknown option \"--max-waiters\"");
+    assert_refused(RUN("--max-waiter", "5"), "unknown option \"--max-waiter\"");
     assert_refused(RUN("--bad\nname\x1b"), "unknown option \"--bad?name?\"");
     assert_refused(RUN("--data-dir"), "--data-dir needs a value");
     assert_refused(RUN("--data-dir", "--insecure"), "--data-dir needs a value");
@@ -152,6 +154,11 @@ static void numbers_have_a_range(void **state)
         "-5", "+5", "5k", "0x10", " 5", "5 ", "1e3", "", "99999999999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_refused(RUN("--redis-timeout-ms", bad[i]), "from 10 to 60000, not \"");
+    assert_refused(RUN("--max-waiters", "0"), "--max-waiters must be a whole number from 1 to");
+    assert_refused(RUN("--max-waiters-per-resource=1000001"), "from 1 to 1000000, not \"1000001\"");
+    assert_int_equal(RUN("--max-waiters", "1", "--max-waiters-per-resource=1000000"), -1);
+    assert_int_equal(config.max_waiters, 1);
+    assert_int_equal(config.max_waiters_per_resource, 1000000);
     assert_int_equal(RUN("--ledger-max-rows", "1000000000000"), -1);
     assert_int_equal(config.ledger_max_rows, INT64_C(1000000000000));
     assert_int_equal(RUN("--redis-timeout-ms", "0060"), -1);

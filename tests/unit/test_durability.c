@@ -289,9 +289,10 @@ static void a_full_disk_at_commit_fails_the_whole_batch(void **state)
     (void)state;
     struct bench *b = open_with_lease();
     hold_writer(b);
-    struct store_op *ops[] = {op_put("r", "a", 1, "v"), op_put("r", "b", 9, "refused"),
+    struct store_op *ops[] = {op_put("r", "a", 1, "v"),        op_put("r", "b", 9, "refused"),
                               op_grant("s", 1, 1, HOLDERS(1)), op_release(lease_key_of(1, 1, 1)),
-                              op_delete("r", "first", 1)};
+                              op_delete("r", "first", 1),      op_revoke("r", 0, "stuck"),
+                              op_configure("r", 2, FENCE_OFF), op_configure("s", 2, FENCE_OFF)};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         bench_submit(b, ops[i]);
     disk_fill(true);

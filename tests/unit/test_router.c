@@ -98,6 +98,8 @@ static void every_call_has_its_handler(void **state)
     expect_route("POST", "/leases/abc/renew", api_lease_renew, "[abc]");
     expect_route("GET", "/resources", api_resource_list, "");
     expect_route("GET", "/resources/r", api_resource_get, "[r]");
+    expect_route("PUT", "/resources/r", api_resource_put, "[r]");
+    expect_route("POST", "/resources/r/revoke", api_resource_revoke, "[r]");
     expect_route("POST", "/resources/r/check", api_resource_check, "[r]");
     expect_route("GET", "/resources/r/history", api_resource_history, "[r]");
     expect_route("GET", "/store/r", api_record_list, "[r]");
@@ -191,7 +193,7 @@ static void other_paths_are_not_found_by_any_method(void **state)
         "/leases?x",
         "/resources/r/Check",
         "/resources/r/check/",
-        "/resources/r/revoke",
+        "/resources/r/revoke/",
         "/resources/r/s/history",
         "/store",
         "/store/r/k/x",
@@ -229,7 +231,8 @@ static void other_methods_are_told_which_there_are(void **state)
     expect_allow("PUT", "/leases/abc", "GET, HEAD, DELETE");
     expect_allow("GET", "/leases/abc/renew", "POST");
     expect_allow("POST", "/resources", "GET, HEAD");
-    expect_allow("DELETE", "/resources/r", "GET, HEAD");
+    expect_allow("DELETE", "/resources/r", "GET, HEAD, PUT");
+    expect_allow("GET", "/resources/r/revoke", "POST");
     expect_allow("GET", "/resources/r/check", "POST");
     expect_allow("DELETE", "/resources/r/history", "GET, HEAD");
     expect_allow("PUT", "/store/r", "GET, HEAD");

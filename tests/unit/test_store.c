@@ -297,6 +297,95 @@ static void a_thousand_may_be_live_and_not_one_more(void **state)
     expect_op(b, op_grant("r", LIMIT_MAX + 1, LIMIT_MAX, holders), FG_OK);
 }
 
+/* ---- A limit that was changed ---------------------------------------------------------------- */
+
+static bool is_exclusive(struct bench *b, const char *resource)
+{
+    struct fence fence;
+    assert_int_equal(store_read_fence(b->store, resource, &fence), FG_OK);
+    return fence.exclusive;
+}
+
+static void a_lease_granted_at_limit_1_stays_alone(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(NULL, NULL);
+    grant(b, "r", 1);
+    assert_true(is_exclusive(b, "r"));
+    expect_op(b, op_configure("r", 3, FENCE_KEEP), FG_OK);
+    assert_true(is_exclusive(b, "r"));
+    expect_traceless(b, op_grant("r", 2, 3, HOLDERS(1, 2)), FG_GRANT_CONTENDED);
+    expect_op(b, op_put("r", "k", 1, "v"), FG_OK);
+
+    /* Redis has dropped it: it is replaced, not joined. */
+    expect_op(b, op_grant("r", 2, 3, HOLDERS(2)), FG_OK);
+    assert_string_equal(fence_text(b, "r"), "mark 2, limit 3, live 2");
+    assert_false(is_exclusive(b, "r"));
+    expect_op(b, op_grant("r", 3, 0, HOLDERS(2, 3)), FG_OK);
+    expect_op(b, op_grant("r", 4, 0, HOLDERS(2, 3, 4)), FG_OK);
+    assert_string_equal(fence_text(b, "r"), "mark 4, limit 3, live 2 3 4");
+}
+
+static void a_lease_granted_at_limit_1_is_alone_until_it_is_released(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(NULL, NULL);
+    struct lease_key alone = grant(b, "r", 1);
+    expect_op(b, op_configure("r", 2, FENCE_KEEP), FG_OK);
+    expect_op(b, op_release(alone), FG_OK);
+    assert_false(is_exclusive(b, "r"));
+    /* Redis may not have heard of the release yet. */
+    expect_op(b, op_grant("r", 2, 0, HOLDERS(1, 2)), FG_OK);
+    expect_op(b, op_grant("r", 3, 0, HOLDERS(1, 2, 3)), FG_OK);
+    assert_string_equal(fence_text(b, "r"), "mark 3, limit 2, live 2 3");
+}
+
+static void leases_granted_at_a_greater_limit_were_not_promised_to_be_alone(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(NULL, NULL);
+    expect_op(b, op_grant("r", 1, 3, HOLDERS(1)), FG_OK);
+    expect_op(b, op_configure("r", 1, FENCE_KEEP), FG_OK);
+    assert_false(is_exclusive(b, "r"));
+    expect_traceless(b, op_grant("r", 2, 1, HOLDERS(1, 2)), FG_GRANT_CONTENDED);
+    expect_op(b, op_configure("r", 2, FENCE_KEEP), FG_OK);
+    expect_op(b, op_grant("r", 2, 2, HOLDERS(1, 2)), FG_OK);
+    assert_string_equal(fence_text(b, "r"), "mark 2, limit 2, live 1 2");
+}
+
+static void a_smaller_limit_admits_nobody_until_enough_left(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(NULL, NULL);
+    struct lease_key keys[4];
+    for (int64_t token = 1; token <= 3; token++)
+        keys[token] = lease_of(expect_op(b, op_grant("r", token, 3, HOLDERS(1, 2, 3)), FG_OK));
+    expect_op(b, op_configure("r", 2, FENCE_KEEP), FG_OK);
+    assert_string_equal(fence_text(b, "r"), "mark 3, limit 2, live 1 2 3");
+    expect_traceless(b, op_grant("r", 4, 2, HOLDERS(1, 2, 3, 4)), FG_GRANT_CONTENDED);
+    expect_op(b, op_release(keys[2]), FG_OK);
+    expect_traceless(b, op_grant("r", 4, 2, HOLDERS(1, 3, 4)), FG_GRANT_CONTENDED);
+    expect_traceless(b, op_grant("r", 4, 3, HOLDERS(3, 4)), FG_LIMIT_MISMATCH);
+    /* The first one has run out: one that is held is left beside it. */
+    expect_op(b, op_grant("r", 4, 2, HOLDERS(3, 4)), FG_OK);
+    assert_string_equal(fence_text(b, "r"), "mark 4, limit 2, live 3 4");
+}
+
+/* A grant under way asked Redis while the limit was another. */
+static void the_limit_at_the_commit_is_what_counts(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(NULL, NULL);
+    expect_op(b, op_grant("r", 1, 2, HOLDERS(1)), FG_OK);
+    bench_submit(b, op_configure("r", 1, FENCE_KEEP));
+    expect_op(b, op_grant("r", 2, 0, HOLDERS(1, 2)), FG_GRANT_CONTENDED);
+    bench_submit(b, op_configure("r", 3, FENCE_KEEP));
+    struct store_op *op = expect_op(b, op_grant("r", 2, 0, HOLDERS(1, 2)), FG_OK);
+    assert_int_equal(op->grant.fixed_limit, 3);
+    bench_wait(b);
+    assert_string_equal(fence_text(b, "r"), "mark 2, limit 3, live 1 2");
+}
+
 /* ---- Release --------------------------------------------------------------------------------- */
 
 static void a_release_ends_the_lease_and_may_be_repeated(void **state)
@@ -494,6 +583,11 @@ int main(void)
         TEST(the_limit_is_checked_again_by_the_store),
         TEST(the_first_grant_fixes_the_limit),
         TEST(a_thousand_may_be_live_and_not_one_more),
+        TEST(a_lease_granted_at_limit_1_stays_alone),
+        TEST(a_lease_granted_at_limit_1_is_alone_until_it_is_released),
+        TEST(leases_granted_at_a_greater_limit_were_not_promised_to_be_alone),
+        TEST(a_smaller_limit_admits_nobody_until_enough_left),
+        TEST(the_limit_at_the_commit_is_what_counts),
         TEST(a_release_ends_the_lease_and_may_be_repeated),
         TEST(a_lease_whose_ttl_has_passed_is_released_with_nothing_left),
         TEST(a_superseded_lease_is_told_so),

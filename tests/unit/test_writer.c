@@ -3,6 +3,7 @@
  *
  * sqlite3_step() is ours here: it can fail a statement, named by its text, without running it.
  * abort() is ours, too: a coverage build writes its counts before the process dies. */
+#include "storage/database.h"
 #include "storage/store.h"
 
 #include "tests/support/cleanup.h"
@@ -25,6 +26,12 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+static const char *const statement_texts[] = {
+#define SQL(name, text) [SQL_##name] = text,
+#include "storage/statements.def"
+#undef SQL
+};
 
 /* ---- What is replaced ------------------------------------------------------------------------ */
 
@@ -110,12 +117,36 @@ static void a_commit_that_fails_is_rolled_back(void **state)
     expect_both_fail_and_work_again(b);
 }
 
-static void an_op_that_cannot_begin_changes_nothing(void **state)
+/* Of three ops of one batch the first fails, so that each of the others gets a savepoint; the second
+ * cannot have one. */
+static void an_op_that_fails_or_cannot_begin_changes_nothing(void **state)
 {
     (void)state;
     struct bench *b = bench_open(NULL, NULL);
-    fail_next(0, "SAVEPOINT op", SQLITE_NOMEM);
-    expect_both_fail_and_work_again(b);
+    struct store_op *before = op_grant("before", 1, 1, HOLDERS(1));
+    struct store_op *fails = op_grant("fails", 1, 1, HOLDERS(1));
+    struct store_op *cannot_begin = op_grant("cannot begin", 1, 1, HOLDERS(1));
+    struct store_op *works = op_grant("works", 1, 1, HOLDERS(1));
+    disk_hold();
+    bench_submit(b, before);
+    assert_true(disk_await_held());
+    fail_next(0, statement_texts[SQL_LEASE_INSERT], SQLITE_NOMEM);
+    fail_next(1, "SAVEPOINT op", SQLITE_NOMEM);
+    bench_submit(b, fails);
+    bench_submit(b, cannot_begin);
+    bench_submit(b, works);
+    disk_release();
+    bench_wait(b);
+    assert_int_equal(before->status, FG_OK);
+    assert_int_equal(fails->status, FG_STORE_UNAVAILABLE);
+    assert_int_equal(cannot_begin->status, FG_STORE_UNAVAILABLE);
+    assert_int_equal(works->status, FG_OK);
+    assert_int_equal(sql_number(b, "SELECT count(*) FROM resources"), 2);
+    assert_int_equal(sql_number(b, "SELECT count(*) FROM leases"), 2);
+    assert_int_equal(sql_number(b, "SELECT max(seq) FROM ledger"), 2);
+    expect_op(b, op_grant("fails", 1, 1, HOLDERS(1)), FG_OK);
+    expect_op(b, op_grant("cannot begin", 1, 1, HOLDERS(1)), FG_OK);
+    assert_int_equal(sql_number(b, "SELECT max(seq) FROM ledger"), 4);
 }
 
 static void *release_later(void *arg)
@@ -205,7 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_transaction_that_cannot_begin_fails_its_ops),
         TEST(a_commit_that_fails_is_rolled_back),
-        TEST(an_op_that_cannot_begin_changes_nothing),
+        TEST(an_op_that_fails_or_cannot_begin_changes_nothing),
         TEST(closing_in_the_middle_of_a_commit_finishes_what_is_queued),
         TEST(a_transaction_that_can_neither_end_stops_the_process),
         TEST(an_invariant_that_does_not_hold_stops_the_process),
