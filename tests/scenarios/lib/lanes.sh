@@ -5,12 +5,15 @@
 #     B           [====4===+]     + accepted
 #
 # [==3==] is a lease with token 3: from its grant until its TTL passed, it was released, or another
-# grant replaced it. Everything comes from $EVENTS; the columns are the times, scaled. What lies
-# closer together than a column still gets a column each, in the order in which it happened.
+# grant replaced it; ~~~ is waiting for one in the gateway's queue. Everything comes from $EVENTS;
+# the columns are the times, scaled. What lies closer together than a column still gets a column
+# each, in the order in which it happened.
+
+SHARED= # 1: the resource is a semaphore, where a grant replaces nobody whose TTL has not passed
 
 declare -A LANE_MEANING=(
-    [.]='paused' [-]='still at work' [#]='killed' [!]='no Redis: 503' [o]='renewed' [x]='refused'
-    [+]='accepted'
+    ['~']='waiting' [.]='paused' [-]='still at work' [#]='killed' [!]='no Redis: 503'
+    [o]='renewed' [x]='refused' [+]='accepted'
 )
 
 # Prints the picture of the current part.
@@ -37,14 +40,14 @@ draw_lanes() { # WIDTH ACTOR...
 }
 
 # Turns $EVENTS into lines "time actor character token". The characters are those of the picture;
-# s and c are SIGSTOP and SIGCONT.
+# s and c are SIGSTOP and SIGCONT, w is where waiting begins.
 collect_happenings() {
     local at actor what status facts last=''
     local -A lease_end=() # by actor: of the lease that it got last
     while IFS=$'\t' read -r at actor what status facts; do
         case $what:$status in
             acquire:201)
-                if [[ -n $last ]] && ((lease_end[$last] > at)); then
+                if [[ -n $last && $SHARED != 1 ]] && ((lease_end[$last] > at)); then
                     lease_end[$last]=$at # replaced
                 fi
                 end_lease
@@ -63,6 +66,7 @@ collect_happenings() {
             charge:ok | put:20?) happening + ;;
             *:503) happening '!' ;;
             *:4??) happening x ;;
+            wait:*) happening w ;;
             SIGKILL:*) happening '#' ;;
             SIGSTOP:*) happening s ;;
             SIGCONT:*) happening c ;;
@@ -103,7 +107,7 @@ draw_lane() {
         if [[ $who != "$actor" ]]; then
             continue
         fi
-        if [[ $character == '[' ]]; then
+        if [[ $character == '[' && $gap != '~' ]]; then
             gap=' '
         fi
         fill_lane $(((at - first_us) * width / (last_us - first_us + 1)))
@@ -113,6 +117,7 @@ draw_lane() {
                 [[ $gap == '=' ]] || gap=.
                 ;;
             c) ;;
+            w) gap='~' ;;
             '[')
                 bracket=${#LANE}
                 label=$token
@@ -125,7 +130,12 @@ draw_lane() {
                 label=
                 gap=$idle
                 ;;
-            *) LANE+=$character ;;
+            *)
+                LANE+=$character
+                if [[ $gap == '~' && $character == [#x!] ]]; then
+                    gap=' ' # waiting is over
+                fi
+                ;;
         esac
     done <<<"$happenings"
 }
@@ -157,7 +167,7 @@ label_lease() {
 # Prints the lane of $actor, with what its characters mean where no lane above has said so.
 print_lane() {
     local text=${lane[$actor]} character legend='' padding
-    for character in . - '#' '!' o x +; do
+    for character in '~' . - '#' '!' o x +; do
         if [[ $text == *"$character"* && $explained != *"$character"* ]]; then
             legend+="${legend:+   }$character ${LANE_MEANING[$character]}"
             explained+=$character

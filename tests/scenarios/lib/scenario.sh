@@ -26,6 +26,8 @@ source "$LIB/common.sh"
 source "$LIB/servers.sh"
 # shellcheck source-path=SCRIPTDIR source=lanes.sh
 source "$LIB/lanes.sh"
+# shellcheck source-path=SCRIPTDIR source=sharing.sh
+source "$LIB/sharing.sh"
 
 PATIENCE=60 # seconds until waiting for an event is given up
 
@@ -301,10 +303,19 @@ result_text() { # WHAT
     fact code && code=$FACT
     fact retry_after && retry=${FACT:+, Retry-After: $FACT}
     case $1:$EVENT_STATUS:$code in
-        acquire:201:) RESULT="token $TOKEN" ;;
+        acquire:201:)
+            RESULT="token $TOKEN"
+            fact waited_ms && RESULT+=${FACT:+, waited $FACT ms}
+            ;;
         renew:200:) fact left_ms && RESULT="$FACT ms left" ;;
         release:200:) RESULT="released" ;;
-        put:20?:) fact version && RESULT="v$FACT" ;;
+        put:20?: | once:20?:) fact version && RESULT="v$FACT" ;;
+        unfence:200:) RESULT="no lock needed" ;;
+        look:ok: | take:ok:) fact left && RESULT="$FACT left" ;;
+        stock:201: | read:200: | sell:200:)
+            fact version && RESULT="v$FACT"
+            fact left && RESULT+=", $FACT left"
+            ;;
         *:*:lease_held) fact holder && RESULT="$code by token ${FACT:-?}$retry" ;;
         *:*:stale_fencing_token)
             fact sent && sent=$FACT
@@ -366,7 +377,7 @@ line() { # ACTOR TEXT STATUS RESULT
         return
     fi
     case $3 in
-        41? | failed) color=$RED ;;
+        41? | failed | refused) color=$RED ;;
         409 | 5??) color=$YELLOW ;;
     esac
     printf '%s%8s%s  %s  %-32s %s%s%s%s\n' \

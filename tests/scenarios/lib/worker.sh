@@ -6,15 +6,24 @@
 #
 #     acquire=TTL            ask the gateway for the lease, once; TTL in seconds
 #     acquire_retrying=TTL   ask until it is granted
-#     renew                  renew the lease, once
+#     wait=SECONDS           how long an acquire lets the gateway wait for it (0: not at all)
+#     limit=N                how many may hold the resource at once, named in each acquire
+#     renew                  renew the lease, once; renew=TTL: with another TTL
 #     renew_retrying         renew until the gateway can (it answers 503 while Redis is away)
 #     keep_renewing=SECONDS  renew at this interval for ever, as a watchdog does (STEP=1 or not)
 #     release                release the lease
 #     charge                 insert a row into a plain SQLite table: nobody checks anything
-#     put                    write the charge through the gateway, with the fencing token
+#     put                    write the charge through the gateway, with the fencing token;
+#                            put=KEY: another record
 #     work=SECONDS           the real work: here it just takes time
 #     after=ACTOR:WHAT       the work lasts until that event: see below
+#     until=WORD             the same for a crowd: until the script says that word (say)
 #     token=N                do not acquire: use token N
+#     look, take, unfence, stock=N, read, sell, sell_blind, buy    see stock.sh
+#     enter, leave, pool=SIZE:JOBS, charge_newest=N                see permits.sh
+#     incr=N, decr, zcard=N, zadd                                  see redis_semaphore.sh
+#     once=INSTANT, run=SECONDS                                    see cron.sh
+#     look_up, rebuild                                             see cache.sh
 #
 # A worker knows nothing of the others and believes that it holds what it was granted. `after` is
 # the one exception: it makes a slow machine tell the same story as a fast one, where a fixed time
@@ -23,17 +32,30 @@
 # Every answer becomes a line in $EVENTS (common.sh). With STEP=1 the worker shows each command
 # and waits until it may go on.
 #
-# Environment: FENCE_URL, RESOURCE, EVENTS, TABLE (the SQLite file), STEP.
+# Environment: FENCE_URL, RESOURCE, EVENTS, TABLE (the SQLite file), STEP; CACHE, REDIS_SOCKET where
+# the scenario has them.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "${BASH_SOURCE[0]%/*}/common.sh"
+# shellcheck source-path=SCRIPTDIR source=stock.sh
+source "${BASH_SOURCE[0]%/*}/stock.sh"
+# shellcheck source-path=SCRIPTDIR source=permits.sh
+source "${BASH_SOURCE[0]%/*}/permits.sh"
+# shellcheck source-path=SCRIPTDIR source=redis_semaphore.sh
+source "${BASH_SOURCE[0]%/*}/redis_semaphore.sh"
+# shellcheck source-path=SCRIPTDIR source=cron.sh
+source "${BASH_SOURCE[0]%/*}/cron.sh"
+# shellcheck source-path=SCRIPTDIR source=cache.sh
+source "${BASH_SOURCE[0]%/*}/cache.sh"
 
 name=$1
 shift
 
 token=    # the fencing token of our lease
 lease_id= # the secret that renews and releases it
+limit=    # named in an acquire, where it is set
+wait_ms=0 # how long an acquire may wait
 gates=0   # commands shown so far, by every worker of this name (STEP=1)
 
 # The answer to the last request.
@@ -73,7 +95,7 @@ request() { # CURL-ARGUMENT...
     local answer
     now
     sent_us=$NOW_US
-    answer=$(curl -sS -i --max-time 30 "$@") || answer=$'HTTP/1.1 000\r\n\r\n'
+    answer=$(curl -sS -i --max-time $((30 + wait_ms / 1000)) "$@") || answer=$'HTTP/1.1 000\r\n\r\n'
     answer=${answer//$'\r'/}
     headers=${answer%%$'\n\n'*}
     body=${answer#*$'\n\n'}
@@ -124,12 +146,26 @@ try_acquire() {
     fi
     token=$(field fencing_token)
     lease_id=$(field lease_id)
-    report "$name" acquire 201 "token=$token ttl_ms=$(field ttl_ms) sent_us=$sent_us"
+    report "$name" acquire 201 "token=$token ttl_ms=$(field ttl_ms) sent_us=$sent_us$(waiting)"
+}
+
+# The facts of having waited.
+waiting() {
+    if ((wait_ms > 0)); then
+        printf ' waited_ms=%s left_ms=%s' "$(field waited_ms)" "$(field expires_in_ms)"
+    fi
 }
 
 prepare_acquire() { # TTL-SECONDS
     local json
-    json="{\"resource\":\"$RESOURCE\",\"ttl_ms\":$(seconds_to_ms "$1"),\"owner\":\"$name\"}"
+    json="{\"resource\":\"$RESOURCE\",\"ttl_ms\":$(seconds_to_ms "$1"),\"owner\":\"$name\""
+    if [[ -n $limit ]]; then
+        json+=",\"limit\":$limit"
+    fi
+    if ((wait_ms > 0)); then
+        json+=",\"wait_ms\":$wait_ms"
+    fi
+    json+='}'
     acquire=(-X POST "$FENCE_URL/leases" -d "$json")
     gate curl -i "${acquire[@]}"
 }
@@ -137,7 +173,10 @@ prepare_acquire() { # TTL-SECONDS
 do_acquire() { # TTL-SECONDS
     local acquire
     prepare_acquire "$1"
-    try_acquire || report "$name" acquire "$status" "$(refusal)"
+    if ((wait_ms > 0)); then
+        report "$name" wait - "wait_ms=$wait_ms"
+    fi
+    try_acquire || report "$name" acquire "$status" "$(refusal)$(waiting)"
 }
 
 do_acquire_retrying() { # TTL-SECONDS
@@ -163,14 +202,17 @@ do_renew() { # WHAT-A-REFUSAL-IS-REPORTED-AS
     fi
 }
 
-prepare_renew() {
+prepare_renew() { # [TTL-SECONDS]
     renew=(-X POST "$FENCE_URL/leases/$lease_id/renew")
+    if [[ -n ${1:-} ]]; then
+        renew+=(-d "{\"ttl_ms\":$(seconds_to_ms "$1")}")
+    fi
     gate curl -i "${renew[@]}"
 }
 
-do_renew_once() {
+do_renew_once() { # [TTL-SECONDS]
     local renew
-    prepare_renew
+    prepare_renew "$@"
     do_renew renew
 }
 
@@ -216,9 +258,9 @@ do_charge() {
 }
 
 # The charge through the gateway.
-do_put() {
+do_put() { # KEY
     local put
-    put=(-X PUT "$FENCE_URL/store/$RESOURCE/charge" -H "X-Fencing-Token: $token"
+    put=(-X PUT "$FENCE_URL/store/$RESOURCE/$1" -H "X-Fencing-Token: $token"
         -H 'Content-Type: application/json' -d "{\"amount\":100,\"by\":\"$name\"}")
     gate curl -i "${put[@]}"
     request "${put[@]}"
@@ -235,6 +277,12 @@ wait_for_event() { # ACTOR:WHAT
     done
 }
 
+wait_for_word() { # WORD
+    until [[ -e $EVENTS.$1 ]]; do
+        nap
+    done
+}
+
 count_events "$name" go
 gates=$COUNT
 for step; do
@@ -242,15 +290,25 @@ for step; do
     case $step in
         acquire=*) do_acquire "$argument" ;;
         acquire_retrying=*) do_acquire_retrying "$argument" ;;
+        wait=*) wait_ms=$(seconds_to_ms "$argument") ;;
+        limit=*) limit=$argument ;;
         renew) do_renew_once ;;
+        renew=*) do_renew_once "$argument" ;;
         renew_retrying) do_renew_retrying ;;
         keep_renewing=*) do_keep_renewing "$argument" ;;
         release) do_release ;;
         charge) do_charge ;;
-        put) do_put ;;
+        put) do_put charge ;;
+        put=*) do_put "$argument" ;;
         work=*) sleep "$argument" ;;
         after=*) wait_for_event "$argument" ;;
+        until=*) wait_for_word "$argument" ;;
         token=*) token=$argument ;;
+        stock=*) do_stock "$argument" ;;
+        look | take | unfence | read | sell | sell_blind | buy) "do_$step" ;;
+        enter | leave | decr | zadd | look_up | rebuild) "do_$step" ;;
+        pool=* | charge_newest=*) "do_${step%%=*}" "$argument" ;;
+        incr=* | zcard=* | once=* | run=*) "do_${step%%=*}" "$argument" ;;
         *)
             printf '%s: unknown step: %s\n' "$0" "$step" >&2
             exit 64
