@@ -6,7 +6,8 @@ clock, so that "before" is exact:
     {"i": 42, "t": 8812345, "p": 7, "type": "invoke", "f": "write", "res": "r3", "token": 18, ...}
     {"i": 43, "t": 8812399, "p": 7, "type": "ok", "version": 5}
 
-type: invoke, then ok (done), fail (known not done) or info (nobody knows). What f can be, and which
+type: invoke, then ok (done), fail (known not done) or info (nobody knows); between them queued, where
+an acquire is known to wait. What f can be, and which
 fields go with it: struct Op below. The ledger is the gateway's own list of rows in the order of its
 commits, as GET /resources/{r}/history gives it.
 
@@ -20,24 +21,29 @@ lines for people. check() does all of that. Everything is a pure function; times
     release    after a release was answered nothing of that lease is accepted           I6
     answers    refusals are those of the contract; no acknowledged lease is forgotten;
                a grant has time left; a wrong lease id does not write                   I4 I7
-    ledger     in commit order: tokens rise, only live leases write or end, at most
-               `limit` are live, versions rise by one                                   I1 I2 I4 I8
+    ledger     in commit order: tokens rise, only live leases write or end, a grant
+               leaves at most as many live as the limit then was, a lease granted at
+               limit 1 stays alone, versions rise by one                                I1 I2 I4 I8
+    ended      nothing of a lease is accepted after its end was known: after anything
+               was answered that stands behind it in the ledger                         I6
     join       what was answered stands in the ledger, what was refused does not,
                and nothing stands there that nobody asked for                           I3 I7
     real time  the ledger's order is one that clients could have seen                   I3 I5
     register   each record is linearizable
     set        no acknowledged element of a set was lost, none came from nowhere
-    overlaps   two clients believed at the same time that they hold it (never unsafe;
-               it may happen only where Redis lost data)
+    overlaps   more clients than the limit believed at the same time that they hold it
+               (never unsafe; it may happen only where Redis lost data)
 
 The register needs no search, because the ledger gives the order of the writes: a greedy walk
 through the versions places each write as early as what came before lets it be, and all is well if
 no write or read is thereby placed after its answer.
 """
+import bisect
 import collections
 import dataclasses
 import json
 import math
+import re
 
 NOT_READ = object()
 USES = ("write", "delete", "renew", "check", "fenced_read")
@@ -45,10 +51,10 @@ USES = ("write", "delete", "renew", "check", "fenced_read")
 
 @dataclasses.dataclass
 class Op:
-    """One request. What a request has: acquire owner, ttl; renew, release lease, token; write and
+    """One request. What a request has: acquire owner, ttl, wait, named (the limit); renew, release lease, token; write and
     delete token, lease (the token's), shown (the lease id that was sent), key, expect (version that
     the condition names, 0: absent, None: none), write also value; read key; fenced_read key, token;
-    check token."""
+    check token; configure limit; revoke reason, token (None: all)."""
 
     i: int
     p: int
@@ -67,7 +73,15 @@ class Op:
     expect: int = None
     version: int = None  # answered to write, delete, read
     wrote: int = None  # read: the token that the value was written with
-    left: int = None  # acquire, renew: ms, from the start on
+    left: int = None  # acquire, renew: ms, from the start (and `waited` after it) on
+    wait: int = 0  # acquire: ms that it is ready to wait
+    named: int = None  # acquire: the limit that it names
+    waited: int = 0  # acquire: ms that it has waited, as answered
+    queued: float = None  # acquire: when it certainly stood in the queue, where it still waited
+    gone: float = None  # when its client has left without an answer
+    limit: int = None  # configure
+    reason: str = None  # revoke: another for each
+    tokens: list = None  # answered to revoke
     again: bool = False  # release: had been released before
     code: str = None  # of a refusal
     seq: int = None  # join() sets it: the op's row in the ledger
@@ -98,6 +112,8 @@ def pair(events):
             assert op.p not in waiting, f"process {op.p} asks twice at once (event {op.i})"
             waiting[op.p] = op
             ops.append(op)
+        elif event["type"] == "queued":
+            waiting[event["p"]].queued = event["t"]
         elif event["p"] != "nemesis":
             op = waiting.pop(event["p"])
             op.outcome = event["type"]
@@ -196,9 +212,12 @@ AWAY = {"refused", "draining", "overloaded", "store_unavailable", "storage_full"
 REDIS = AWAY | {"redis_unavailable"}
 FENCE = AWAY | {"stale_fencing_token"}
 REFUSALS = {
-    "acquire": REDIS | {"lease_held", "grant_contended", "expired_while_granting"},
-    "renew": REDIS | {"lease_expired", "lease_superseded", "lease_released"},
-    "release": AWAY | {"lease_superseded"},
+    "acquire": REDIS | {"lease_held", "grant_contended", "expired_while_granting",
+                        "limit_mismatch", "too_many_waiters"},
+    "renew": REDIS | {"lease_expired", "lease_superseded", "lease_released", "lease_revoked"},
+    "release": AWAY | {"lease_superseded", "lease_revoked"},
+    "configure": AWAY,
+    "revoke": AWAY,
     "write": FENCE | {"version_mismatch"},
     "delete": FENCE | {"version_mismatch", "record_not_found"},
     "read": AWAY,
@@ -239,28 +258,64 @@ def check_answers(ops):
 # ---- The ledger by itself -----------------------------------------------------------------------
 
 
-class _Fence:
+class Fence:
     """What a resource's rows so far say about it."""
 
-    def __init__(self):
-        self.mark, self.live = 0, set()
+    def __init__(self, limit):
+        self.mark, self.limit, self.fenced = 0, limit, True
+        self.least = 1  # the next token, at least: a revocation skips one
+        self.live = {}  # token -> the limit at its grant
 
 
-def _check_row(row, fence, limit):
+def _check_grant(token, fence):
+    before, least = fence.mark, fence.least
+    others = [other for other, limit in fence.live.items() if limit == 1]
+    fence.mark = max(fence.mark, token)
+    fence.least = fence.mark + 1
+    fence.live[token] = fence.limit
+    if token <= before:
+        return f"the token is not above the mark {before}"
+    if token < least:
+        return f"the token is below {least}, although a revocation had skipped one"
+    if len(fence.live) > fence.limit:
+        return f"{len(fence.live)} leases are live, the limit is {fence.limit}"
+    if others:
+        return f"{others} was granted at limit 1 and is not alone"
+    return None if fence.fenced else "the resource is not fenced"
+
+
+def read_config(reason, fence):
+    """What a config row says: "created, limit 3", "limit unset -> 3", "limit 1 -> 3, fenced ->
+    unfenced". Returns what is wrong with it."""
+    changed = re.search(r"limit (?:(\d+|unset) -> )?(\d+)", reason)
+    before = fence.limit
+    if changed:
+        fence.limit = int(changed[2])
+    if reason.endswith("unfenced"):
+        fence.fenced, fence.least = False, fence.mark + 2
+    elif reason.endswith("fenced"):
+        fence.fenced = True
+    if changed and changed[1] not in (None, "unset", str(before)):
+        return f"the limit was {before}"
+    return None
+
+
+def _check_row(row, fence):
     """What is wrong with this row; fence is then as after it."""
     kind, token = row["kind"], row["fencing_token"]
     if kind == "grant":
-        before, fence.mark = fence.mark, max(fence.mark, token)
-        fence.live.add(token)
-        if token <= before:
-            return f"the token is not above the mark {before}"
-        if len(fence.live) > limit:
-            return f"{len(fence.live)} leases are live, the limit is {limit}"
+        return _check_grant(token, fence)
+    if kind == "config":
+        return read_config(row["reason"], fence)
+    if kind == "revoke":
+        fence.least = max(fence.least, fence.mark + 2)
+        if token is not None and fence.live.pop(token, None) is None:
+            return f"the token is not live; {sorted(fence.live)} are"
     elif kind in ("release", "expire", "renew", "write", "delete"):
         live = token in fence.live
         if kind in ("release", "expire"):
-            fence.live.discard(token)
-        if not live:
+            fence.live.pop(token, None)
+        if not live and not (token is None and not fence.fenced):
             return f"the token is not live; {sorted(fence.live)} are"
     elif kind == "refuse":
         if row["code"] == "stale_fencing_token" and token in fence.live:
@@ -270,16 +325,32 @@ def _check_row(row, fence, limit):
     return None
 
 
+def limit_of(limit, res):
+    """`limit` is one for all resources, or a dict of those that have another than 1."""
+    return limit.get(res, 1) if isinstance(limit, dict) else limit
+
+
+def live_tokens(ledger, res):
+    """Which leases of a resource are live when all rows have been read."""
+    fence = Fence(1)
+    for row in in_order(ledger):
+        if row["resource"] == res:
+            _check_row(row, fence)
+    return set(fence.live)
+
+
 def check_ledger(ledger, limit=1):
+    """`limit`: at the beginning; the config rows tell what became of it."""
     problems, seqs = [], set()
-    fences, versions = collections.defaultdict(_Fence), collections.Counter()
+    fences, versions = {}, collections.Counter()
     for row in in_order(ledger):
         where = f"ledger: seq {row['seq']}, {row['kind']} of {row['resource']}, " \
                 f"token {row['fencing_token']}"
         if row["seq"] in seqs:
             problems.append(f"{where}: the number is used twice")
         seqs.add(row["seq"])
-        wrong = _check_row(row, fences[row["resource"]], limit)
+        fence = fences.setdefault(row["resource"], Fence(limit_of(limit, row["resource"])))
+        wrong = _check_row(row, fence)
         if wrong:
             problems.append(f"{where}: {wrong}")
         if row["kind"] in ("write", "delete"):
@@ -388,6 +459,28 @@ def _join_ends(ops, rows):
     return problems
 
 
+def _join_revocations(ops, rows):
+    """By the reason, which is another for each."""
+    problems, rows_of = [], collections.defaultdict(list)
+    for row in rows:
+        if row["kind"] == "revoke" and row["reason"] != "unfenced":
+            rows_of[row["resource"], row["reason"]].append(row)
+    for op in ops:
+        if op.f != "revoke":
+            continue
+        found = rows_of.pop((op.res, op.reason), [])
+        tokens = [row["fencing_token"] for row in found if row["fencing_token"] is not None]
+        if op.ok and (not found or tokens != op.tokens):
+            problems.append(f"join: {op} was answered with {op.tokens}, the ledger has {tokens}")
+        elif op.outcome == "fail" and found:
+            problems.append(f"join: {op} was refused, but is in the ledger "
+                            f"(seq {found[0]['seq']})")
+        op.seq = found[0]["seq"] if found else None
+    problems += [f"join: nobody asked for the revocation {name} (seq {found[0]['seq']})"
+                 for name, found in rows_of.items()]
+    return problems
+
+
 def join(ops, ledger):
     """Sets op.seq, and for unknown outcomes that happened op.token or op.version."""
     for op in ops:
@@ -395,7 +488,8 @@ def join(ops, ledger):
         if op.outcome == "info" and op.f in ("write", "delete"):
             op.version = None
     rows = in_order(ledger)
-    return _join_grants(ops, rows) + _join_writes(ops, rows) + _join_ends(ops, rows)
+    return _join_grants(ops, rows) + _join_writes(ops, rows) + _join_ends(ops, rows) + \
+        _join_revocations(ops, rows)
 
 
 def check_real_time(ops):
@@ -407,6 +501,29 @@ def check_real_time(ops):
                             f"{earliest.seq} had been answered before")
         if earliest is None or op.end < earliest.end:
             earliest = op
+    return problems
+
+
+def check_ended(ops, ledger):
+    """After join(). With any limit; for mutexes check_fence() says it without the ledger."""
+    problems, ended = [], {}
+    for row in ledger:
+        if row["kind"] in ("release", "expire", "revoke") and row["fencing_token"] is not None:
+            ended[row["resource"], row["fencing_token"]] = row["seq"]
+    # When it was known at the latest that the ledger had come to a row.
+    seqs, known = [], []
+    for op in sorted((op for op in ops if op.seq is not None), key=lambda op: -op.seq):
+        seqs.append(-op.seq)
+        known.append(min(op.end, known[-1] if known else math.inf))
+    for op in ops:
+        seq = ended.get((op.res, op.token))
+        first_release = op.f == "release" and not op.again and op.seq != seq
+        if seq is None or not op.ok or not (op.f in USES or first_release):
+            continue
+        behind = bisect.bisect_right(seqs, -seq)  # so many ops stand there or behind it
+        if behind and known[behind - 1] < op.start:
+            problems.append(f"ended: {op} was accepted after the end of its lease, seq {seq}, had "
+                            f"been answered")
     return problems
 
 
@@ -503,49 +620,59 @@ def check_set(ops, key):
 # ---- Who believed to hold it --------------------------------------------------------------------
 
 
-def overlaps(ops):
-    """Pairs of grants whose clients both had reason to think that they hold the resource: from the
-    answer until the time left has passed, counted from the request, or the release begins."""
-    held = collections.defaultdict(list)
-    until, grant_of = {}, {}
+def beliefs(ops):
+    """{resource: [(from, until, op), ...]} of all grants, by their begin: their clients have reason
+    to think that they hold it from the answer until the time left has passed, counted from the
+    request and what was waited, or from the newest renewal; or until they begin to release it."""
+    until, grant_of, spans = {}, {}, collections.defaultdict(list)
     for op in ops:
         name = (op.res, op.token)
         if op.f == "acquire" and op.ok:
-            grant_of[name], until[name] = op, op.start + op.left * 1_000_000
+            grant_of[name] = op
+            until[name] = op.start + ((op.waited or 0) + op.left) * 1_000_000
     for op in ops:
         name = (op.res, op.token)
         if op.f == "renew" and op.ok and name in until:
-            until[name] = max(until[name], op.start + op.left * 1_000_000)
+            until[name] = op.start + op.left * 1_000_000
+        elif op.f == "renew" and op.outcome == "info" and name in until and op.ttl:
+            until[name] = min(until[name], op.start + op.ttl * 1_000_000)  # may have shortened
     for op in ops:
         name = (op.res, op.token)
         if op.f == "release" and name in until:
             until[name] = min(until[name], op.start)
     for name, op in grant_of.items():
-        held[op.res].append((op.end, until[name], op))
+        if op.end <= until[name]:
+            spans[op.res].append((op.end, until[name], op))
+    return {res: sorted(found, key=lambda span: span[0]) for res, found in spans.items()}
+
+
+def overlaps(ops, limit=1):
+    """Grants whose clients believed to hold a resource while `limit` others did: as pairs, with one
+    of the others."""
     found = []
-    for spans in held.values():
-        latest = None
-        for span in sorted(spans, key=lambda span: span[0]):
-            if latest and span[0] < latest[1]:
-                found.append((latest[2], span[2]))
-            if latest is None or span[1] > latest[1]:
-                latest = span
+    for res, spans in beliefs(ops).items():
+        holding = []  # ends first
+        for begin, until, op in spans:
+            holding = [other for other in holding if other[0] > begin]
+            if len(holding) >= limit_of(limit, res):
+                found.append((max(holding, key=lambda other: other[0])[1], op))
+            holding.append((until, op))
     return found
 
 
-def check_overlaps(ops):
+def check_overlaps(ops, limit=1):
     return [f"overlap: {second} was answered while {first} still held it"
-            for first, second in overlaps(ops)]
+            for first, second in overlaps(ops, limit)]
 
 
 def check(ops, ledger, limit=1, exclusive=False):
-    """All of it; `exclusive`: Redis kept its data and its clock, so nobody may overlap either."""
+    """All of it; `limit`: of all resources, or a dict, at the beginning; `exclusive`: Redis kept its
+    data and its clock, so nobody may overlap either (for limits that do not change)."""
     problems = join(ops, ledger)
     problems += check_unique(ops, ledger) + check_order(ops) + check_release(ops)
     problems += check_answers(ops) + check_ledger(ledger, limit) + check_real_time(ops)
     problems += check_register(ops)
-    if limit == 1:
-        problems += check_fence(ops)
+    problems += check_fence(ops) if limit == 1 else check_ended(ops, ledger)
     if exclusive:
-        problems += check_overlaps(ops)
+        problems += check_overlaps(ops, limit)
     return problems
