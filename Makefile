@@ -29,11 +29,14 @@ DEPS_TEST     := libcmocka-dev procps python3 python3-jsonschema python3-yaml
 DEPS_LINT     := clang clang-format clang-tidy cppcheck shellcheck
 DEPS_FUZZ     := libclang-rt-14-dev
 DEPS_VALGRIND := valgrind
+# Load generators; then what the benchmark compares with, where it is there.
+DEPS_BENCH    := wrk nghttp2-client redis-tools python3
+DEPS_PEERS    := etcd-server postgresql
 ifneq ($(findstring clang,$(CC)),)
 DEPS += clang
 endif
 
-.PHONY: deps deps-test deps-lint deps-fuzz deps-valgrind
+.PHONY: deps deps-test deps-lint deps-fuzz deps-valgrind deps-bench
 deps: ## install the missing Debian packages (build, run, demo)
 	@.ci/deps $(DEPS)
 
@@ -48,6 +51,9 @@ deps-fuzz: | deps-lint
 
 deps-valgrind: | deps-lint
 	@.ci/deps $(DEPS_VALGRIND)
+
+deps-bench: | deps
+	@.ci/deps $(DEPS_BENCH)
 
 # ---- Flags ---------------------------------------------------------------------------------------
 
@@ -256,6 +262,43 @@ coverage: ## lines and branches of gateway/ and storage/ that the tests take
 	    awk -F"[:%']" '/^File/ { file = $$2 } /^Lines/ { lines = $$2 } \
 	        /^Taken/ && file ~ /^(gateway|storage)/ { \
 	            printf "%6.2f %% of lines  %6.2f %% of branches  %s\n", lines, $$2, file; file = "" }'
+
+# ---- Benchmarks ----------------------------------------------------------------------------------
+
+# The reference programs (tests/bench/README.md) and what several of them are made of.
+BENCH_SOURCES := $(sort $(wildcard tests/bench/*.c))
+BENCH_SHARED  := $(sort $(wildcard tests/bench/bare_*.c))
+BENCH_SHARED  := $(filter-out tests/bench/bare_loop.c,$(BENCH_SHARED))
+BENCH_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out $(BENCH_SHARED),$(BENCH_SOURCES)))
+USE_BENCH      = $(USE_BINARY) BENCH_PROGRAMS='$(CURDIR)/$(BUILD)/tests/bench' \
+	BENCH_OUT='$(CURDIR)/$(BUILD)'
+
+.PHONY: bench bench-waiting bench-growth bench-check bench-deps bench-programs
+bench: build bench-programs | deps-bench ## against the bare limit and the peers, in one run (BENCH_ONLY=writes,grants: some)
+	@$(USE_BENCH) $(PYTHON) tests/bench/bench.py
+	@$(if $(BENCH_ONLY),,$(USE_BENCH) $(PYTHON) tests/bench/waiting.py)
+
+bench-waiting: build bench-programs | deps-bench ## the part of it that is about waiting, in a minute
+	@$(USE_BENCH) $(PYTHON) tests/bench/waiting.py
+
+bench-growth: build | deps-bench ## with many resources, a long ledger, large values
+	@$(USE_BENCH) $(PYTHON) tests/bench/growth.py
+
+bench-check: build | deps-bench ## instructions of a write and of a grant, against tests/bench/BASELINE.md
+	@.ci/deps $(DEPS_VALGRIND)
+	@$(USE_BENCH) $(PYTHON) tests/bench/instructions.py
+
+bench-deps: | deps-bench ## install the load generators, and etcd and PostgreSQL to compare with
+	@.ci/deps $(DEPS_PEERS)
+
+bench-programs: $(BENCH_PROGRAMS)
+
+$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(call object,$(BENCH_SHARED)) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "LD  $@"
+	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
+
+-include $(patsubst %.o,%.d,$(call object,$(BENCH_SOURCES)))
 
 # ---- Lint ----------------------------------------------------------------------------------------
 
