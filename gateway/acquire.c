@@ -67,13 +67,10 @@ void acquires_close(struct acquires *acquires)
 static const struct acquire *find_granting(const struct acquires *acquires,
                                            const uint8_t secret[LEASE_SECRET_BYTES])
 {
-    const struct acquire *acquire;
-    LIST_FOREACH(acquire, &acquires->granting, entry)
-    {
-        if (lease_secret_equal(acquire->secret, secret))
-            return acquire;
-    }
-    return NULL;
+    const struct acquire *acquire = LIST_FIRST(&acquires->granting);
+    while (acquire && !lease_secret_equal(acquire->secret, secret))
+        acquire = LIST_NEXT(acquire, entry);
+    return acquire;
 }
 
 static void add_holder(struct acquire *acquire, int64_t token, const char *owner, int64_t left_ms)
@@ -476,9 +473,8 @@ static void start_attempt(struct acquire *acquire)
 
 void acquires_restart(struct acquires *acquires, const char *resource)
 {
-    struct acquire *acquire;
-    LIST_FOREACH(acquire, &acquires->asking, entry)
-    {
+    for (struct acquire *acquire = LIST_FIRST(&acquires->asking); acquire;
+         acquire = LIST_NEXT(acquire, entry)) {
         if (strcmp(acquire->resource, resource) == 0)
             acquire->outdated = true;
     }

@@ -36,15 +36,13 @@ static void append(struct json_text *text, const char *from, size_t bytes)
 /* What comes before a value: a comma, its name. */
 static void begin_value(struct json_text *text, const char *name)
 {
-    size_t length = name ? strlen(name) : 0;
-    char *at = reserve(text, length + 4);
+    char *at = reserve(text, (name ? strlen(name) : 0) + 5);
     char *to = at;
     if (text->comma)
         *to++ = ',';
     if (name) {
         *to++ = '"';
-        memcpy(to, name, length);
-        to += length;
+        to = stpcpy(to, name);
         *to++ = '"';
         *to++ = ':';
     }

@@ -144,16 +144,15 @@ static void arm_deadline(struct redis_link *link)
 static void forget(struct redis_link *link, struct command *command)
 {
     link->command_count--;
-    if (!command->sent) {
-        TAILQ_REMOVE(&link->waiting, command, entry);
+    if (!command->sent)
         return;
-    }
     TAILQ_REMOVE(&link->sent, command, entry);
     /* The timer of a command that was answered in time may fire early; it then looks again. */
     if (--link->sent_count == 0)
         ev_timer_stop(link->loop, &link->deadline);
 }
 
+/* One that waited has been taken from the list before. */
 static void answer(struct command *command, enum fg_status status, const redisReply *reply)
 {
     forget(command->link, command);
@@ -204,25 +203,30 @@ static void submit(struct redis_link *link, struct command *command)
         TAILQ_INSERT_TAIL(&link->waiting, command, entry);
 }
 
+static struct command *waiting_take(struct redis_link *link)
+{
+    struct command *command = TAILQ_FIRST(&link->waiting);
+    if (command)
+        TAILQ_REMOVE(&link->waiting, command, entry);
+    return command;
+}
+
 /* Answers have made room: sends what has waited for it. */
 static void send_waiting(struct redis_link *link)
 {
     struct command *command;
-    while (link->context && link->sent_count < WINDOW &&
-           (command = TAILQ_FIRST(&link->waiting)) != NULL) {
-        if (command->deadline_ms <= clock_boot_ms()) {
+    while (link->context && link->sent_count < WINDOW && (command = waiting_take(link)) != NULL) {
+        if (command->deadline_ms <= clock_boot_ms())
             answer(command, FG_OVERLOADED, NULL);
-        } else {
-            TAILQ_REMOVE(&link->waiting, command, entry);
+        else
             send_now(link, command);
-        }
     }
 }
 
 static void refuse_waiting(struct redis_link *link)
 {
     struct command *command;
-    while ((command = TAILQ_FIRST(&link->waiting)) != NULL)
+    while ((command = waiting_take(link)) != NULL)
         answer(command, FG_REDIS_UNAVAILABLE, NULL);
 }
 

@@ -117,8 +117,8 @@ static void a_commit_that_fails_is_rolled_back(void **state)
     expect_both_fail_and_work_again(b);
 }
 
-/* Of three ops of one batch the first fails, so that each of the others gets a savepoint; the second
- * cannot have one. */
+/* Of three ops of one batch the first fails, so that each of the others gets a savepoint; the
+ * second cannot have one. */
 static void an_op_that_fails_or_cannot_begin_changes_nothing(void **state)
 {
     (void)state;
