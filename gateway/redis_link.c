@@ -5,8 +5,8 @@
  *      └──────── any error, a passed deadline: drop, answer all, back off ◄─────┘
  *
  * Commands are answered in the order they were sent, and all have the same timeout: the oldest has
- * the nearest deadline, so one timer is enough (hiredis 0.14 has none of its own). At most WINDOW of
- * them are with Redis, so that its deadline says something about Redis and not about how many
+ * the nearest deadline, so one timer is enough (hiredis 0.14 has none of its own). At most WINDOW
+ * of them are with Redis, so that its deadline says something about Redis and not about how many
  * others asked before; the rest wait here, in their order, and one whose time has passed before its
  * turn came is refused (FG_OVERLOADED) without having been sent. While nothing
  * else is asked, hello.lua is asked once a second: a dead link is noticed before somebody needs
@@ -90,7 +90,7 @@ struct redis_link {
     bool may_evict;          /* its maxmemory-policy is not noeviction; said once */
     int64_t policy_asked_ms; /* somebody may set it later */
     int64_t backoff_ms;
-    int64_t answered_ms; /* when Redis last said something */
+    int64_t answered_ms;         /* when Redis last said something */
     struct command_list sent;    /* and not yet answered */
     struct command_list waiting; /* for a place among them */
     size_t sent_count;
@@ -197,7 +197,7 @@ static void send_now(struct redis_link *link, struct command *command)
 static void submit(struct redis_link *link, struct command *command)
 {
     link->command_count++;
-    if (!link->context || link->sent_count < WINDOW)
+    if (!link->context || (link->sent_count < WINDOW && TAILQ_EMPTY(&link->waiting)))
         send_now(link, command);
     else
         TAILQ_INSERT_TAIL(&link->waiting, command, entry);

@@ -167,23 +167,27 @@ static void queue_leave(struct waiter *waiter)
 
 static void on_deadline(struct ev_loop *ev, ev_timer *timer, int events);
 
-/* From here on it counts as waiting. False: too many do. */
-static bool park(struct waiter *waiter)
+/* From here on it counts as waiting. */
+static void park(struct waiter *waiter)
 {
     struct queue *queue = waiter->queue;
     struct waiters *waiters = waiter->waiters;
     if (waiter->parked)
-        return true;
-    if (waiters->parked_count >= waiters->options.max ||
-        queue->parked_count >= waiters->options.max_per_resource)
-        return false;
+        return;
     waiter->parked = true;
     queue->parked_count++;
     waiters->parked_count++;
     ev_timer_init(&waiter->deadline, on_deadline, (double)wait_left_ms(waiter) / 1000.0, 0.0);
     waiter->deadline.data = waiter;
     ev_timer_start(waiters->ev, &waiter->deadline);
-    return true;
+}
+
+/* May one more wait? */
+static bool has_place(const struct queue *queue)
+{
+    const struct waiters_options *options = &queue->waiters->options;
+    return queue->waiters->parked_count < options->max &&
+           queue->parked_count < options->max_per_resource;
 }
 
 /* ---- Answering ------------------------------------------------------------------------------ */
@@ -261,9 +265,13 @@ static void queue_rest(struct queue *queue, int64_t look_ms)
     for (waiter = TAILQ_FIRST(&queue->list); waiter && queue->parked_count < queue->count;
          waiter = next) {
         next = TAILQ_NEXT(waiter, entry);
+        if (waiter->parked)
+            continue;
         if (waiter->wait_ms == 0)
             leave_held(waiter);
-        else if (!park(waiter))
+        else if (has_place(queue))
+            park(waiter);
+        else
             leave_with(waiter, FG_TOO_MANY_WAITERS);
     }
     queue_look_in(queue, look_ms);
@@ -338,13 +346,18 @@ static void on_unavailable(struct waiter *waiter)
 static void on_asked(struct waiter *waiter)
 {
     struct queue *queue = waiter->queue;
-    if (waiter->acquire.status == FG_LEASE_HELD) {
+    switch (waiter->acquire.status) {
+    case FG_LEASE_HELD:
         on_busy(waiter);
-    } else if (waiter->acquire.status == FG_REDIS_UNAVAILABLE) {
+        break;
+    case FG_REDIS_UNAVAILABLE:
+    case FG_OVERLOADED:
         on_unavailable(waiter);
-    } else {
+        break;
+    default:
         leave_with(waiter, waiter->acquire.status);
         queue_ask(queue);
+        break;
     }
 }
 
@@ -360,11 +373,9 @@ static void on_lost_place(struct waiter *waiter)
     queue_join(queue, waiter);
     TAILQ_REMOVE(&queue->list, waiter, entry);
     TAILQ_INSERT_HEAD(&queue->list, waiter, entry);
+    park(waiter); /* whatever the limits say: it had a place */
     if (is_new)
         queue_rest(queue, waiter->acquire.retry_after_ms + EXPIRY_SLACK_MS);
-    else if (!park(waiter))
-        leave_with(waiter, FG_TOO_MANY_WAITERS);
-    queue_settle(queue);
 }
 
 static void on_acquired(struct acquire *acquire)
@@ -435,7 +446,9 @@ static void stand_in_line(struct queue *queue, struct waiter *waiter)
         queue_ask(queue);
     else if (queue->busy && waiter->wait_ms == 0)
         leave_held(waiter);
-    else if (queue->busy && !park(waiter))
+    else if (queue->busy && has_place(queue))
+        park(waiter);
+    else if (queue->busy)
         leave_with(waiter, FG_TOO_MANY_WAITERS);
 }
 

@@ -360,8 +360,8 @@ enum fg_status store_read_fence(struct store *store, const char *resource, struc
  * again inside the transaction of the write. Any thread. */
 enum fg_status store_write_lacks(const struct fence *fence, enum version_condition condition);
 
-/* The limit of a resource by its number, 0 where none is set, and the token of its oldest live lease,
- * 0 where there is none. */
+/* The limit of a resource by its number, 0 where none is set, and the token of its oldest live
+ * lease, 0 where there is none. */
 enum fg_status store_read_room(struct store *store, int64_t resource_id, int *limit,
                                int64_t *oldest);
 

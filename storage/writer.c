@@ -6,8 +6,8 @@
  *
  * What happens to an op:
  *   - a refusal (stale token, other version) is an outcome and is kept: it has a ledger row;
- *   - an error of SQLite is the op's answer, and nothing of the op stays; the neighbours go on. That
- *     is rare, so the ops run without savepoints, each of which would copy every page that its op
+ *   - an error of SQLite is the op's answer, and nothing of the op stays; the neighbours go on.
+ * That is rare, so the ops run without savepoints, each of which would copy every page that its op
  *     touches (a quarter of the writer's time). Where one fails the transaction is rolled back and
  *     the others run once more, now each in a savepoint of its own;
  *   - where SQLite has rolled the whole transaction back (a full disk does that), nothing more of
