@@ -15,8 +15,8 @@
 
 enum {
     WINDOW_MS = 1000,
-    PRUNE_ROWS = 2000,  /* a step: a few milliseconds */
-    FORGET_LEASES = 500 /* likewise */
+    PRUNE_ROWS = 250,   /* a step: about a millisecond, for which others wait */
+    FORGET_LEASES = 100 /* likewise */
 };
 
 static const char *const kind_names[] = {

@@ -30,7 +30,7 @@ enum {
     RENEWAL_DELAY_MS = 50,
     TICK_MS = 1000, /* housekeeping while nothing happens */
     PRUNE_INTERVAL_MS = 1000,
-    PRUNE_BEHIND_MS = 20 /* between two steps while there is more to prune */
+    PRUNE_BEHIND_MS = 4 /* between two steps while there is more to prune */
 };
 
 void store_invariant(bool holds, const char *what)

@@ -24,6 +24,7 @@ VARIABLE = [
     (re.compile(r'"lease_id":"[A-Za-z0-9_-]{40}"'), '"lease_id":"<id>"'),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "<time>"),
     (re.compile(r'"expires_in_ms":\d+'), '"expires_in_ms":<ms>'),
+    (re.compile(r'"waited_ms":\d+'), '"waited_ms":<ms>'),
     (re.compile(r"^ +\d+\.\d\ds", re.M), "   <s>"),
 ]
 

@@ -61,7 +61,7 @@ outcome A charge "charge, token {token}: a holder" refused
 
 step "sqlite3 $TABLE 'SELECT worker FROM charges ORDER BY id'"
 charges=$(sqlite3 -batch -newline ' ' "$TABLE" 'SELECT worker FROM charges ORDER BY id')
-verdict "$RED" "charged" "$charges" "D B " "NOT B'S TURN, AND A SHUT OUT"
+verdict "$RED" "charged" "$charges" "D B " "THE WRONG ONE IN, A HOLDER OUT"
 
 part 2 "The same pause, through the gateway"
 

@@ -371,6 +371,7 @@ line() { # ACTOR TEXT STATUS RESULT
     local at color=$GREEN
     PART_START_US=${PART_START_US:-$EVENT_US}
     at=$(((EVENT_US - PART_START_US) / 10000)) # hundredths of a second
+    at=$((at < 0 ? 0 : at))                    # of two at once the second may be printed first
     printf -v at '%d.%02ds' $((at / 100)) $((at % 100))
     if [[ -z ${3:-} ]]; then
         printf '%s%8s%s  %s  %s\n' "$DIM" "$at" "$PLAIN" "$1" "$2"
