@@ -5,8 +5,8 @@
  * whatever revokes also raises the mark by 1. The token under way is then no longer above it, and a
  * grant counts only above it (grants.c): it is contended, undone in Redis and asked for again.
  * Where Redis had counted ahead, after grants that were undone, that token may be above the mark
- * all the same, and the grant counts. It is then one that came after the revocation, as the one
- * asked for again would have been: what was revoked stays so, because no commit brings a pair back.
+ * all the same: so the gateway lets attempts that Redis may have answered already begin anew
+ * (acquires_restart()). What was revoked stays so in any case, because no commit brings a pair back.
  *
  * Where the mark is 2^53 - 1 it cannot rise and need not: no token is above it, so no grant can be
  * under way that would count. The leases are ended all the same. */
