@@ -145,6 +145,12 @@ void reads_end(struct store *store);
 
 /* reads.c: shared by writer, loop and scanner; each on a connection of its own. */
 void read_fence(struct database *db, int64_t base, const char *resource, struct fence_buffer *into);
+
+/* The fence as a write with this token needs it, whatever the number of co-holders: of the live set
+ * only the token's own pair. Returns the owner of the token's lease, also of an ended one; NULL:
+ * none, or not known. */
+const char *read_fence_of(struct database *db, int64_t base, const char *resource, int64_t token,
+                          struct fence_buffer *into, struct arena *arena);
 bool read_lease(struct database *db, int64_t resource_id, int64_t token, struct arena *arena,
                 struct lease_row *row);
 void read_successor(struct database *db, const struct lease_row *row, struct arena *arena,

@@ -6,7 +6,8 @@
  * grant counts only above it (grants.c): it is contended, undone in Redis and asked for again.
  * Where Redis had counted ahead, after grants that were undone, that token may be above the mark
  * all the same: so the gateway lets attempts that Redis may have answered already begin anew
- * (acquires_restart()). What was revoked stays so in any case, because no commit brings a pair back.
+ * (acquires_restart()). What was revoked stays so in any case, because no commit brings a pair
+ * back.
  *
  * Where the mark is 2^53 - 1 it cannot rise and need not: no token is above it, so no grant can be
  * under way that would count. The leases are ended all the same. */

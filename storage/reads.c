@@ -34,6 +34,15 @@ static void read_pair(sqlite3_stmt *statement, struct fence_buffer *into)
     into->fence.exclusive |= sqlite3_column_int(statement, 6) == 1;
 }
 
+static void read_marks(sqlite3_stmt *statement, int64_t base, struct fence *fence)
+{
+    int64_t mark = sqlite3_column_int64(statement, 1);
+    fence->resource_id = sqlite3_column_int64(statement, 0);
+    fence->mark = mark > base ? mark : base;
+    fence->limit = sqlite3_column_int(statement, 2);
+    fence->fenced = sqlite3_column_int(statement, 3) != 0;
+}
+
 /* One statement, so that mark and live set are of one moment. */
 void read_fence(struct database *db, int64_t base, const char *resource, struct fence_buffer *into)
 {
@@ -41,14 +50,28 @@ void read_fence(struct database *db, int64_t base, const char *resource, struct 
     sqlite3_stmt *statement = db_use(db, SQL_FENCE);
     db_bind_text(db, statement, 1, resource);
     while (db_row(db, statement)) {
-        int64_t mark = sqlite3_column_int64(statement, 1);
-        into->fence.resource_id = sqlite3_column_int64(statement, 0);
-        into->fence.mark = mark > base ? mark : base;
-        into->fence.limit = sqlite3_column_int(statement, 2);
-        into->fence.fenced = sqlite3_column_int(statement, 3) != 0;
+        read_marks(statement, base, &into->fence);
         if (sqlite3_column_type(statement, 4) != SQLITE_NULL)
             read_pair(statement, into);
     }
+}
+
+const char *read_fence_of(struct database *db, int64_t base, const char *resource, int64_t token,
+                          struct fence_buffer *into, struct arena *arena)
+{
+    const char *owner = NULL;
+    into->fence = (struct fence){.mark = base, .fenced = true, .live = into->live};
+    sqlite3_stmt *statement = db_use(db, SQL_FENCE_OF);
+    db_bind_text(db, statement, 1, resource);
+    db_bind_int(db, statement, 2, token);
+    while (db_row(db, statement)) { /* one row, or none */
+        read_marks(statement, base, &into->fence);
+        owner = column_string(statement, 8, arena);
+        if (sqlite3_column_type(statement, 4) != SQLITE_NULL &&
+            sqlite3_column_int(statement, 7) == LEASE_LIVE)
+            read_pair(statement, into);
+    }
+    return owner;
 }
 
 /* The loop's connection, inside the snapshot of this turn. */

@@ -8,6 +8,13 @@
 #include "gateway/clock.h"
 #include "gateway/faults.h"
 
+/* What a write is judged by, inside its transaction. */
+struct judged {
+    const struct fence *fence;
+    const char *owner; /* of the token's lease, for the ledger; NULL: none, or not known */
+    struct arena *arena;
+};
+
 struct record_now {
     int64_t id;      /* 0: the key was never written */
     int64_t version; /* of its last write or delete */
@@ -46,36 +53,17 @@ static bool condition_holds(const struct store_write *write, const struct record
 
 /* ---- Refusals ------------------------------------------------------------------------------- */
 
-/* Whose lease it is, for the ledger; NULL where it has no owner, is not known, or there is none. */
-static const char *token_owner(struct writer *w, int64_t resource_id, int64_t token,
-                               struct arena *arena)
-{
-    const char *owner = NULL;
-    if (token == 0)
-        return NULL;
-    sqlite3_stmt *find = db_use(&w->db, SQL_LEASE_OWNER);
-    db_bind_int(&w->db, find, 1, resource_id);
-    db_bind_int(&w->db, find, 2, token);
-    if (db_row(&w->db, find)) {
-        owner = column_string(find, 0, arena);
-        db_done(find);
-    }
-    return owner;
-}
-
 static enum fg_status refuse(struct writer *w, const struct store_write *write,
-                             const struct fence *fence, enum fg_status status, const char *reason,
-                             struct arena *arena)
+                             const struct judged *by, enum fg_status status, const char *reason)
 {
-    ledger_refuse(
-        w, &(struct ledger_entry){.kind = LEDGER_REFUSE,
-                                  .resource_id = fence->resource_id,
-                                  .resource = write->resource,
-                                  .token = write->token,
-                                  .owner = token_owner(w, fence->resource_id, write->token, arena),
-                                  .key = write->key,
-                                  .code = fg_error(status)->code,
-                                  .reason = reason});
+    ledger_refuse(w, &(struct ledger_entry){.kind = LEDGER_REFUSE,
+                                            .resource_id = by->fence->resource_id,
+                                            .resource = write->resource,
+                                            .token = write->token,
+                                            .owner = by->owner,
+                                            .key = write->key,
+                                            .code = fg_error(status)->code,
+                                            .reason = reason});
     return status;
 }
 
@@ -96,17 +84,17 @@ static const char *ended_reason(enum lease_state state)
 
 /* A token at or below the mark that is not live: tells how its lease ended, where that is known. */
 static enum fg_status refuse_stale(struct writer *w, struct store_write *write,
-                                   const struct fence *fence, struct arena *arena)
+                                   const struct judged *by)
 {
     struct lease_row lease;
-    bool known = read_lease(&w->db, fence->resource_id, write->token, arena, &lease);
+    bool known = read_lease(&w->db, by->fence->resource_id, write->token, by->arena, &lease);
     if (known) {
         write->lease_state = lease.state;
         write->ended_at_ms = lease.ended_at_ms;
-        read_successor(&w->db, &lease, arena, &write->successor);
+        read_successor(&w->db, &lease, by->arena, &write->successor);
     }
-    return refuse(w, write, fence, FG_STALE_FENCING_TOKEN,
-                  ended_reason(known ? lease.state : LEASE_LIVE), arena);
+    return refuse(w, write, by, FG_STALE_FENCING_TOKEN,
+                  ended_reason(known ? lease.state : LEASE_LIVE));
 }
 
 enum fg_status store_write_lacks(const struct fence *fence, enum version_condition condition)
@@ -116,20 +104,19 @@ enum fg_status store_write_lacks(const struct fence *fence, enum version_conditi
     return condition == VERSION_ANY ? FG_PRECONDITION_REQUIRED : FG_OK;
 }
 
-static enum fg_status judge(struct writer *w, struct store_write *write, const struct fence *fence,
-                            struct arena *arena)
+static enum fg_status judge(struct writer *w, struct store_write *write, const struct judged *by)
 {
     if (write->token == 0) /* as when it is missing in the request: no refusal for the ledger */
-        return store_write_lacks(fence, write->condition);
-    switch (fence_decide(fence, write->token, write->lease_shown ? &write->lease : NULL)) {
+        return store_write_lacks(by->fence, write->condition);
+    switch (fence_decide(by->fence, write->token, write->lease_shown ? &write->lease : NULL)) {
     case FENCE_LIVE:
         return FG_OK;
     case FENCE_STALE:
-        return refuse_stale(w, write, fence, arena);
+        return refuse_stale(w, write, by);
     case FENCE_NOT_ISSUED:
-        return refuse(w, write, fence, FG_FENCING_TOKEN_NOT_ISSUED, NULL, arena);
+        return refuse(w, write, by, FG_FENCING_TOKEN_NOT_ISSUED, NULL);
     case FENCE_LEASE_MISMATCH:
-        return refuse(w, write, fence, FG_LEASE_MISMATCH, NULL, arena);
+        return refuse(w, write, by, FG_LEASE_MISMATCH, NULL);
     }
     return FG_STALE_FENCING_TOKEN;
 }
@@ -179,16 +166,27 @@ static void assert_admitted(const struct fence *fence, const struct store_write 
                         "unfenced, and under a condition");
 }
 
+/* A write without a token needs to know whether anybody is live, one with a token only itself. */
+static struct judged read_judged(struct writer *w, const struct store_write *write,
+                                 struct arena *arena)
+{
+    struct judged by = {.fence = &w->fence.fence, .arena = arena};
+    if (write->token == 0)
+        read_fence(&w->db, w->base, write->resource, &w->fence);
+    else
+        by.owner = read_fence_of(&w->db, w->base, write->resource, write->token, &w->fence, arena);
+    return by;
+}
+
 enum fg_status writer_write(struct writer *w, struct store_write *write, bool remove,
                             struct arena *arena)
 {
-    read_fence(&w->db, w->base, write->resource, &w->fence);
-    const struct fence *fence = &w->fence.fence;
+    struct judged by = read_judged(w, write, arena);
+    const struct fence *fence = by.fence;
     write->mark = fence->mark;
     if (w->db.status != FG_OK)
         return w->db.status;
-    enum fg_status status = PLANTED(check_outside_transaction) ? FG_OK
-                                                               : judge(w, write, fence, arena);
+    enum fg_status status = PLANTED(check_outside_transaction) ? FG_OK : judge(w, write, &by);
     if (status != FG_OK)
         return status;
 
@@ -199,7 +197,7 @@ enum fg_status writer_write(struct writer *w, struct store_write *write, bool re
         return FG_RECORD_NOT_FOUND;
     if (!condition_holds(write, &record)) {
         write->version = record.exists ? record.version : 0;
-        return refuse(w, write, fence, FG_VERSION_MISMATCH, NULL, arena);
+        return refuse(w, write, &by, FG_VERSION_MISMATCH, NULL);
     }
 
     assert_admitted(fence, write);
@@ -210,12 +208,11 @@ enum fg_status writer_write(struct writer *w, struct store_write *write, bool re
         update_record(w, write, record.id, remove, now_ms);
     else
         insert_record(w, write, fence->resource_id, now_ms);
-    ledger_append(
-        w, &(struct ledger_entry){.kind = remove ? LEDGER_DELETE : LEDGER_WRITE,
-                                  .resource_id = fence->resource_id,
-                                  .token = write->token,
-                                  .owner = token_owner(w, fence->resource_id, write->token, arena),
-                                  .key = write->key,
-                                  .version = write->version});
+    ledger_append(w, &(struct ledger_entry){.kind = remove ? LEDGER_DELETE : LEDGER_WRITE,
+                                            .resource_id = fence->resource_id,
+                                            .token = write->token,
+                                            .owner = by.owner,
+                                            .key = write->key,
+                                            .version = write->version});
     return FG_OK;
 }

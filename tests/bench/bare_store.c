@@ -118,8 +118,10 @@ struct fence_now {
 static struct fence_now read_fence(struct bare_store *store, const char *resource, int64_t token)
 {
     struct fence_now fence = {0};
-    sqlite3_stmt *find = store->statements[SQL_FENCE];
+    sqlite3_stmt *find = store->statements[token != 0 ? SQL_FENCE_OF : SQL_FENCE];
     bind_text(find, 1, resource);
+    if (token != 0)
+        sqlite3_bind_int64(find, 2, token);
     while (row(store, find)) {
         fence.resource_id = sqlite3_column_int64(find, 0);
         fence.live |= sqlite3_column_int64(find, 4) == token;
@@ -184,10 +186,6 @@ int64_t bare_store_write(struct bare_store *store, const char *resource, const c
             version = sqlite3_column_int64(find, 1);
         }
         put_record(store, fence.resource_id, key, record_id, ++version, token, value, value_bytes);
-        sqlite3_stmt *owner = store->statements[SQL_LEASE_OWNER];
-        sqlite3_bind_int64(owner, 1, fence.resource_id);
-        sqlite3_bind_int64(owner, 2, token);
-        run(store, owner);
         append_ledger(store, LEDGER_WRITE, fence.resource_id, token, key, version, 0);
     }
     return version;
