@@ -233,6 +233,22 @@ static int64_t least_useful_ms(int64_t ttl_ms)
     return ttl_ms / 100 > 2 ? ttl_ms / 100 : 2;
 }
 
+/* A first grant has been decided, and with it the limit, or that there is none yet: who was refused
+ * by a guess of it asks again. */
+static void ask_behind(struct acquires *acquires, const char *resource)
+{
+    struct acquire *acquire = LIST_FIRST(&acquires->behind);
+    while (acquire) {
+        struct acquire *next = LIST_NEXT(acquire, entry);
+        if (strcmp(acquire->resource, resource) == 0) {
+            LIST_REMOVE(acquire, entry);
+            start_attempt(acquire);
+            next = LIST_FIRST(&acquires->behind); /* the list may have changed */
+        }
+        acquire = next;
+    }
+}
+
 /* Redis had granted it, the store does not: undone, and where it was a lost race, tried again. */
 static void on_refused(struct acquire *acquire)
 {
@@ -244,33 +260,19 @@ static void on_refused(struct acquire *acquire)
         try_again(acquire, FG_GRANT_CONTENDED);
     else
         finish(acquire, acquire->op.status);
+    ask_behind(acquires, resource);
     tell_freed(acquires, resource);
-}
-
-/* A first grant has been decided, and with it the limit: who was refused by a guess of it asks
- * again. */
-static void ask_behind(struct acquires *acquires, const struct acquire *decided)
-{
-    struct acquire *acquire, *next;
-    for (acquire = LIST_FIRST(&acquires->behind); acquire; acquire = next) {
-        next = LIST_NEXT(acquire, entry);
-        if (strcmp(acquire->resource, decided->resource) == 0) {
-            LIST_REMOVE(acquire, entry);
-            try_again(acquire, FG_GRANT_CONTENDED);
-            next = LIST_FIRST(&acquires->behind); /* the list may have changed */
-        }
-    }
 }
 
 static void on_fenced(struct store_op *op)
 {
     struct acquire *acquire = op->arg;
     LIST_REMOVE(acquire, entry);
-    ask_behind(acquire->acquires, acquire);
     if (op->status != FG_OK) {
         on_refused(acquire);
         return;
     }
+    ask_behind(acquire->acquires, acquire->resource);
     if (FAULT(after_fence_commit)) { /* as if the commit's answer had been lost */
         finish(acquire, FG_STORE_UNAVAILABLE);
         return;

@@ -11,7 +11,7 @@ the history's clock, and `offset_ns` is what the ledger's wall clock is ahead of
     starved    nobody waits beside a free place: by the ledger, fewer hold it than the limit.
                "Waits" is: for longer than we are patient, or while others asked, one after the
                other, and were granted at once, so that it was not the machine that was slow
-    gone       nothing is granted to a client that has left
+    gone       nothing is granted to a client that has left; "has left" likewise
     named      a limit other than the one that is set is refused, that one is not
 """
 import bisect
@@ -31,6 +31,24 @@ def time_ns(text, offset_ns):
     """Of a ledger row's "2026-11-29T14:08:55.157Z", on the history's clock."""
     moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     return round(moment.timestamp() * 1000) * MS - offset_ns
+
+
+class _AtOnce:
+    """Those who were granted something without waiting."""
+
+    def __init__(self, ops):
+        self.spans = sorted((op.end, op.start) for op in ops
+                            if op.f == "acquire" and op.ok and not op.waited)
+
+    def chain(self, begin, end):
+        """How many were, one after the other, in this time; no more than OTHERS."""
+        count = 0
+        for ended, started in self.spans[bisect.bisect_left(self.spans, (begin,)):]:
+            if ended > end or count == OTHERS:
+                break
+            if started >= begin:
+                count, begin = count + 1, ended
+        return count
 
 
 def _acquires(ops):
@@ -205,24 +223,6 @@ def _waited_until(op, at_of, offset_ns):
     return None
 
 
-class _AtOnce:
-    """Those who were granted something without waiting."""
-
-    def __init__(self, ops):
-        self.spans = sorted((op.end, op.start) for op in ops
-                            if op.f == "acquire" and op.ok and not op.waited)
-
-    def chain(self, begin, end):
-        """How many were, one after the other, in this time; no more than OTHERS."""
-        count = 0
-        for ended, started in self.spans[bisect.bisect_left(self.spans, (begin,)):]:
-            if ended > end or count == OTHERS:
-                break
-            if started >= begin:
-                count, begin = count + 1, ended
-        return count
-
-
 def _idle_times(op, spans, until):
     """When there was a free place while it waited."""
     first = max(0, bisect.bisect_right(spans, (op.queued, math.inf)) - 1)
@@ -255,12 +255,15 @@ def check_starved(ops, ledger, patience_ns, limit=1, offset_ns=0):
 
 def check_gone(ops, ledger, patience_ns, offset_ns=0):
     at_of = {row["seq"]: row["at"] for row in ledger if row["kind"] == "grant"}
-    problems = []
+    problems, at_once = [], _AtOnce(ops)
     for op in ops:
         if op.f == "acquire" and op.gone is not None and op.seq is not None:
-            late_ns = time_ns(at_of[op.seq], offset_ns) - op.gone
-            if late_ns > patience_ns:
-                problems.append(f"gone: {op} was granted {late_ns // MS} ms after its client left")
+            granted = time_ns(at_of[op.seq], offset_ns)
+            late_ns = granted - op.gone
+            others = at_once.chain(op.gone, granted) if late_ns > IDLE_NS else 0
+            if late_ns > patience_ns or others == OTHERS:
+                problems.append(f"gone: {op} was granted {late_ns // MS} ms after its client left, "
+                                f"while at least {others} others came and were granted")
     return problems
 
 

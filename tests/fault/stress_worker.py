@@ -96,7 +96,7 @@ class Client:
         self.wire, self.side = Wire(settings["port"]), Wire(settings["port"])
         self.asked, self.processes, self.code = 0, 0, None
         self.p = f"{self.name}.0"
-        self.waiting = False  # for an answer that has not come; a cancelled task may run once more
+        self.waiting = None  # the number of the acquire whose answer has not come
 
     def now_left_s(self):
         return (self.until_ns - time.monotonic_ns()) / 1e9
@@ -151,11 +151,13 @@ class Client:
 
     async def _note_queued(self, res):
         """When several requests have gone there and back, one that was sent before has arrived."""
+        acquire = self.asked
         with contextlib.suppress(OSError, ValueError):
             for _ in range(TRIPS):
                 await self.side.call("GET", f"/resources/{res}")
-            if self.waiting:
-                self.log.add(self.p, "queued")
+                if self.waiting != acquire:  # a cancelled task may go on for a while
+                    return
+            self.log.add(self.p, "queued")
             return
         self.side.close()
 
@@ -177,14 +179,14 @@ class Client:
 
     async def _wait_for_answer(self, res, wait_ms, leave_s, how):
         """The answer; None: its outcome is unknown, and that is noted."""
-        self.waiting = True
+        self.waiting = self.asked
         answer = asyncio.ensure_future(self.wire.receive())
         probe = asyncio.ensure_future(self._note_queued(res)) if wait_ms else None
         try:
             longest_s = wait_ms / 1000 + ANSWER_S
             leave_s = max(0, min(leave_s, self.now_left_s() + LEAVE_AFTER_S))
             done, _ = await asyncio.wait({answer}, timeout=min(leave_s, longest_s))
-            self.waiting = False
+            self.waiting = None
             if not done and leave_s > longest_s:
                 answer.cancel()
                 self._unknown(code="unanswered")

@@ -548,6 +548,19 @@ def a_grant_to_one_who_had_left_is_found():
 
 
 @case
+def a_grant_to_one_who_had_left_while_many_others_were_served_is_found():
+    for others, count in ((15, 1), (14, 0)):
+        story = Story(1)
+        op = story.lease(1, 0, 1, at=700, gone=300)
+        op.outcome, op.end, op.token = "info", float("inf"), None
+        for number in range(others):
+            at = 310 + 10 * number
+            story.op("acquire", at, at + 10, token=1, lease="l", left=1).res = "another"
+        checker.join(story.ops[:1], story.ledger)
+        finds(count, queue_checker.check_gone(story.ops, story.ledger, PATIENCE_MS * MS))
+
+
+@case
 def what_limit_was_named_is_held_against_the_one_that_is_set():
     def named(limit, code):
         story = Story(3)

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """test_stress.py - fifty clients share mutexes and semaphores, and nothing that was promised breaks.
 
-STRESS_SECONDS (8) says for how long, SEED=n repeats the choices of a run (not the schedule). What
-happens in it is in stress.py, what has to hold in checker.py and queue_checker.py.
+STRESS_SECONDS (8, with SOAK=1 60) says for how long, SEED=n repeats the choices of a run (not the
+schedule). What happens in it is in stress.py, what has to hold in checker.py and queue_checker.py.
+With SOAK=1 the checkers also have to notice planted bugs.
 """
 import os
 import secrets
@@ -11,8 +12,10 @@ import harness
 import stress
 from harness import case
 
-SECONDS = float(os.environ.get("STRESS_SECONDS") or (60 if os.environ.get("SOAK") == "1" else 8))
+SOAK = os.environ.get("SOAK") == "1"
+SECONDS = float(os.environ.get("STRESS_SECONDS") or (60 if SOAK else 8))
 ROUGH_S = SECONDS / 2
+PLANTED_S = 6
 SEED = int(os.environ.get("SEED") or secrets.randbelow(1_000_000))
 
 
@@ -37,6 +40,20 @@ def fifty_clients_that_pause_die_and_hang_up_obey_every_statement():
 @case
 def also_where_the_gateway_is_killed_and_redis_emptied():
     _is_good(stress.run(ROUGH_S, SEED, rough=True))
+
+
+def planted_case(bug, *statements):
+    def is_noticed():
+        report = stress.run(PLANTED_S, SEED, bugs=bug, keep=False)
+        print(f"      {bug}: {dict(report.kinds())}", flush=True)
+        assert report.kinds().keys() >= set(statements)
+
+    harness.add_case(f"the_checkers_notice_{bug}", is_noticed)
+
+
+if SOAK:
+    planted_case("fencing_off", "ledger", "ended")
+    planted_case("forget_ended_leases", "answers")
 
 
 if __name__ == "__main__":

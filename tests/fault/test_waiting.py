@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""test_waiting.py - crowds that wait for a lease: their order, the end of their wait, who may come in.
+"""test_waiting.py - crowds that wait for a lease: their order, the end of the wait, who may come in.
 
 Each who waits gets its lease, or a clear refusal, by its own deadline; those who stay are served in
 the order in which they came; a holder can always come in to release. Who hangs up: test_hangups.py;
@@ -7,8 +7,10 @@ Redis or the gateway going away: test_waiting_outages.py.
 
 SOAK=1 makes the crowds larger (200 -> 1,000; one of 5,000); SEED repeats a run.
 """
+import collections
 import contextlib
 import select
+import threading
 import time
 
 from harness import Scene, case, eventually, run_cases
@@ -82,6 +84,75 @@ def a_grant_that_loses_a_race_keeps_its_place():
             revoked = gate.call("POST", "/resources/r/revoke", {"reason": "test"})
             assert revoked.json() == {"revoked": [], "highest_fencing_token": 2}, revoked.body
         assert line.served_in_order() == list(range(5))
+
+
+@case
+def a_grant_that_finds_no_room_at_its_commit_is_first_again():
+    """The limit falls between Redis' grant and its commit: the first one waits on, as the first."""
+    with Scene() as scene:
+        redis = scene.redis()
+        gate = scene.gateway(redis=redis, options=("--redis-timeout-ms", "20000"))
+        holders = [gate.acquire("r", ttl_ms=LONG_MS, limit=2) for _ in range(2)]
+        line = scene.keep(Line(gate, "r"))
+        line.join(4)
+        with redis.paused(), Wire(gate.port) as settings:
+            expect(gate.release(holders[0]), 200)  # the first one's attempt is on its way to Redis
+            settings.send(request("PUT", "/resources/r", (), b'{"limit":1}'))
+            eventually(lambda: gate.history("r")[-1]["reason"] == "limit 2 -> 1", what="the limit")
+        await_waiters(gate, "r", 4)
+        assert gate.call("GET", "/resources/r").json()["limit"] == 1
+        expect(gate.release(holders[1]), 200)
+        assert line.served_in_order() == list(range(4))
+
+
+@case
+def what_changes_while_the_first_one_asks_is_asked_again():
+    """Its attempt, sent under the limit of 1, comes back in vain when the limit is 3 already."""
+    with Scene() as scene:
+        redis = scene.redis()
+        gate = scene.gateway(redis=redis, options=("--redis-timeout-ms", "20000"))
+        for _ in range(2):
+            gate.acquire("r", ttl_ms=LONG_MS, limit=2)
+        line = scene.keep(Line(gate, "r"))
+        line.join(2)
+        with redis.paused(), Wire(gate.port) as first, Wire(gate.port) as second:
+            for wire, limit in ((first, 1), (second, 3)):
+                wire.send(request("PUT", "/resources/r", (), b'{"limit":%d}' % limit))
+                eventually(lambda: f"-> {limit}" in str(gate.history("r")[-1]["reason"]),
+                           what="the limit")
+        assert line.served_in_order() == [0, 1]
+
+
+@case
+def newcomers_do_not_take_what_runs_out():
+    """Nobody gives anything back; many who do not want to wait ask all the time."""
+    with Scene() as scene:
+        gate = scene.gateway()
+        holder = gate.acquire("r", ttl_ms=LONG_MS)
+        line = scene.keep(Line(gate, "r", ttl_ms=60))
+        line.join(20)
+        asked = collections.Counter()
+        done = threading.Event()
+
+        def hurry():
+            with contextlib.closing(gate.client()) as client:
+                while not done.is_set():
+                    asked[client.try_acquire("r", ttl_ms=60, owner="hurry").status] += 1
+
+        threads = [threading.Thread(target=hurry, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        expect(gate.release(holder), 200)
+        for waiter, answer in line.answers():
+            assert answer.status == 201 or answer.code == "expired_while_granting", answer
+        done.set()
+        for thread in threads:
+            thread.join()
+        # No newcomer came in before the last of those who waited.
+        owners = [row["owner"] for row in gate.history("r") if row["kind"] == "grant"]
+        waited = [owner for owner in owners if owner not in (None, "hurry")]
+        assert owners[1:len(waited) + 1] == waited, owners
+        assert asked[409] > 20, asked
 
 
 @case
@@ -198,7 +269,7 @@ def a_grant_at_the_end_of_the_wait_is_one_or_the_other():
         for _ in range(2000 if SOAK else 200):
             holder = gate.acquire("r", ttl_ms=LONG_MS)
             waiters = [Waiter(gate, i, "r", wait_ms=20) for i in range(3)]
-            time.sleep(moment.uniform(0.017, 0.023))
+            time.sleep(moment.uniform(0.005, 0.023))
             expect(gate.release(holder), 200)
             for waiter in waiters:
                 answer = waiter.answer()
@@ -217,20 +288,17 @@ def a_grant_at_the_end_of_the_wait_is_one_or_the_other():
 def a_gateway_that_was_paused_answers_all():
     with Scene() as scene:
         gate = scene.gateway()
-        gate.acquire("r", ttl_ms=1000)
-        waiters = [Waiter(gate, i, "r", wait_ms=500 if i % 2 else LONG_MS) for i in range(20)]
-        eventually(lambda: waiters_of(gate, "r") >= 10, what="waiters")
+        holder = gate.acquire("r", ttl_ms=LONG_MS)
+        line = scene.keep(Line(gate, "r"))
+        line.join(5)
+        expect(gate.renew(holder, ttl_ms=1000), 200)
+        hasty = [Waiter(gate, -1, "r", wait_ms=500) for _ in range(5)]
         with gate.paused():
             time.sleep(1.2)  # the lease and half of the waits are over meanwhile
-        outcomes = []
-        for waiter in waiters:
-            answer = waiter.answer()
-            outcomes.append(answer.status)
-            if answer.status == 201:
-                give_back(gate, answer)
-            else:
-                expect(answer, 409, "lease_held")
-        assert outcomes[::2] == [201] * 10, outcomes
+        for waiter in hasty:
+            expect(waiter.answer(), 409, "lease_held")
+            waiter.close()
+        assert line.served_in_order() == list(range(5))
 
 
 # ---- Who may come in ----------------------------------------------------------------------------
