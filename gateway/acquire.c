@@ -406,6 +406,25 @@ static void on_proposed(struct acquire *acquire, const struct script_answer *ans
     fence_grant(acquire, answer);
 }
 
+/* How many may hold it, this attempt included. Where the limit was raised, a lease of the time when
+ * it was 1 is still alone. */
+static int effective_limit(const struct fence *fence, int named)
+{
+    if (fence->exclusive)
+        return 1;
+    if (fence->limit != 0)
+        return fence->limit;
+    return named != 0 ? named : 1;
+}
+
+/* Was it refused by a limit that has been raised meanwhile? */
+static bool limit_was_raised(const struct acquire *acquire)
+{
+    struct fence fence;
+    return store_read_fence(acquire->acquires->store, acquire->resource, &fence) == FG_OK &&
+           effective_limit(&fence, acquire->limit) > acquire->effective_limit;
+}
+
 static void on_redis_acquired(void *arg, const struct script_answer *answer)
 {
     struct acquire *acquire = arg;
@@ -414,7 +433,7 @@ static void on_redis_acquired(void *arg, const struct script_answer *answer)
         finish(acquire, answer->status);
     } else if (answer->done) {
         on_proposed(acquire, answer);
-    } else if (sort_holders(acquire, answer)) {
+    } else if (sort_holders(acquire, answer) || limit_was_raised(acquire)) {
         try_again(acquire, FG_GRANT_CONTENDED);
     } else if (acquire->limit_open && is_being_granted(acquire, answer)) {
         LIST_INSERT_HEAD(&acquire->acquires->behind, acquire, entry);
@@ -437,17 +456,6 @@ enum fg_status acquire_allowed(struct acquires *acquires, const char *resource, 
     struct fence fence;
     enum fg_status status = store_read_fence(acquires->store, resource, &fence);
     return status == FG_OK ? judge(&fence, limit) : status;
-}
-
-/* How many may hold it, this attempt included. Where the limit was raised, a lease of the time when
- * it was 1 is still alone. */
-static int effective_limit(const struct fence *fence, int named)
-{
-    if (fence->exclusive)
-        return 1;
-    if (fence->limit != 0)
-        return fence->limit;
-    return named != 0 ? named : 1;
 }
 
 static void start_attempt(struct acquire *acquire)

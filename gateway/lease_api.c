@@ -200,6 +200,24 @@ static void reply_limit_mismatch(struct request *request, const struct acquire *
                   acquire->resource, fence.limit, acquire->limit);
 }
 
+static void free_ended(struct lease_release *ended)
+{
+    arena_free(&ended->op.arena);
+    free(ended);
+}
+
+/* The client has left before its answer could be sent: nobody knows of the lease. */
+static void end_unanswered(struct request *request)
+{
+    struct lease_release *ended = calloc(1, sizeof *ended);
+    if (!ended)
+        abort();
+    ended->key = request->granted;
+    ended->reason = "client_gone";
+    ended->done = free_ended;
+    lease_release(request->loop->leases, ended);
+}
+
 static void reply_granted(struct request *request, const struct acquire *acquire)
 {
     const struct lease_row *row = &acquire->lease.row;
@@ -207,6 +225,8 @@ static void reply_granted(struct request *request, const struct acquire *acquire
     lease_id_write(&row->key, stpcpy(location, "/leases/"));
     request_header(request, "Location", location);
     token_header(request, row->key.token);
+    request->granted = row->key;
+    request->unanswered = end_unanswered;
     if (log_enabled(LOG_DEBUG)) {
         lease_ref_write(&row->key, ref);
         log_debug("granted", LOG_STR("resource", row->resource),

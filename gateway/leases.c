@@ -162,8 +162,8 @@ static void on_renewed(void *arg, const struct script_answer *answer)
 {
     struct lease_renew *renew = arg;
     renew->status = answer->status;
-    if (answer->status == FG_OK && (!answer->done || answer->restored)) {
-        /* Gone from Redis, or just put back: what does the store say by now? */
+    if (answer->status == FG_OK) {
+        /* While Redis was asked it may have been released, revoked or replaced. */
         renew->status = read_renewing(renew);
         bool live = renew->status == FG_OK && renew->lease.row.state == LEASE_LIVE;
         if (renew->status == FG_OK && !(live && answer->done))
@@ -240,7 +240,7 @@ void lease_release(struct leases *leases, struct lease_release *release)
     release->leases = leases;
     release->op = (struct store_op){
         .kind = STORE_RELEASE,
-        .release = {.lease = release->key},
+        .release = {.lease = release->key, .reason = release->reason},
         .done = on_released,
         .arg = release,
     };

@@ -113,6 +113,7 @@ void lease_renew(struct leases *leases, struct lease_renew *renew);
  * FG_LEASE_SUPERSEDED, FG_LEASE_REVOKED; FG_STORE_UNAVAILABLE, FG_OVERLOADED, FG_STORAGE_FULL. */
 struct lease_release {
     struct lease_key key;
+    const char *reason; /* NULL: its holder asks for it; else static */
     void (*done)(struct lease_release *release);
     void *arg;
     /* result; strings in op.arena */

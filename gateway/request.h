@@ -96,6 +96,9 @@ struct request {
     bool suspended;
     void (*client_left)(struct request *request); /* server_watch_client() */
     struct waiter *waiter;                        /* of a request that waits for a lease */
+    void (*unanswered)(
+        struct request *request); /* where the answer could not be sent; NULL: nothing */
+    struct lease_key granted;     /* what has to be ended then */
     int64_t began_boot_ms;
 };
 

@@ -195,12 +195,13 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 static void on_completed(void *arg, struct MHD_Connection *connection, void **context,
                          enum MHD_RequestTerminationCode code)
 {
-    (void)code;
     struct server *server = arg;
     struct request *request = *context;
     if (!request)
         return;
     *context = NULL;
+    if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK && request->unanswered)
+        request->unanswered(request);
     assert(!request->suspended);
     connection_enter(connection_of(connection), CONNECTION_IDLE);
     request_free(request);

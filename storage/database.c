@@ -21,7 +21,7 @@ enum {
     STORE_APPLICATION_ID = 0x46474154, /* "FGAT", in the file's header */
     STORE_SCHEMA_VERSION = 1,
     QUICK_CHECK_BYTES = 32 * 1024 * 1024,
-    CHECKPOINT_FRAMES = 1000, /* pages in the write-ahead log */
+    CHECKPOINT_FRAMES = 4000, /* pages in the write-ahead log: 16 MB */
     LOG_INTERVAL_MS = 1000    /* between two lines about the same failure */
 };
 

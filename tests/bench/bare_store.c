@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHECKPOINT_FRAMES = 1000 };
+enum { CHECKPOINT_FRAMES = 4000 };
 
 extern const char embedded_schema_sql[];
 

@@ -62,7 +62,7 @@ def sync_error_of_a_checkpoint_ends_the_process():  # D6
         gate = scene.gateway(redis=redis, env=shim.env)
         shim.fail(Shim.SYNC, errno.EIO, file="d")
         load = Load(gate, workers=1, value_bytes=BIG)
-        assert not load.turns(40), "no checkpoint came"
+        assert not load.turns(150), "no checkpoint came"
         stopped_by_io_error(gate)
         empty(redis)
         load.verify_new_tokens(scene.gateway(redis=redis))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""test_waiting.py - crowds that wait for a lease: their order, the end of the wait, who may come in.
+"""test_waiting.py - crowds that wait for a lease: order, the end of the wait, who may come in.
 
 Each who waits gets its lease, or a clear refusal, by its own deadline; those who stay are served in
 the order in which they came; a holder can always come in to release. Who hangs up: test_hangups.py;

@@ -2,7 +2,7 @@
 """test_waiting_outages.py - Redis or the gateway goes away while a crowd waits for a lease.
 
 Each who waits gets its lease, or a clear refusal, by its own deadline, and those who stay keep
-their order; newcomers are refused at once. Nothing of those who waited stands in the way afterwards.
+their order; newcomers are refused at once. Nothing of those who waited is in the way afterwards.
 
 SOAK=1 makes all crowds as large (200 -> 1,000); SEED repeats a run.
 """
