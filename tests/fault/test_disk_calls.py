@@ -61,7 +61,7 @@ def sync_error_of_a_checkpoint_ends_the_process():  # D6
         redis, shim = scene.redis(), Shim(scene.folder)
         gate = scene.gateway(redis=redis, env=shim.env)
         shim.fail(Shim.SYNC, errno.EIO, file="d")
-        load = Load(gate, workers=1, value_bytes=BIG)
+        load = Load(gate, workers=1, resources=150, value_bytes=BIG)
         assert not load.turns(150), "no checkpoint came"
         stopped_by_io_error(gate)
         empty(redis)
