@@ -92,20 +92,17 @@ static bool is_being_granted(const struct acquire *acquire, const struct script_
 
 /* Sorts Redis' holder set into those that hold (acquire->holders) and orphans, whose removal is
  * sent. Returns whether there was an orphan. */
-static bool sort_holders(struct acquire *acquire, const struct script_answer *answer)
+static bool sort_holders(struct acquire *acquire, const struct script_answer *answer,
+                         const struct fence *fence)
 {
     struct acquires *acquires = acquire->acquires;
     bool orphans = false;
-    acquire->holder_count = 0;
     acquire->holders =
         arena_alloc(&acquire->arena, (answer->holder_count + 1) * sizeof *acquire->holders);
-    struct fence fence;
-    if (store_read_fence(acquires->store, acquire->resource, &fence) != FG_OK)
-        return false;
     for (size_t i = 0; i < answer->holder_count; i++) {
         const struct lease_holder *holder = &answer->holders[i];
         const struct acquire *granting = find_granting(acquires, holder->pair.secret);
-        const struct lease_pair *live = fence_find(&fence, holder->pair.token);
+        const struct lease_pair *live = fence_find(fence, holder->pair.token);
         int64_t left_ms = lease_redis_left_ms(holder, answer->now_ms);
         if (granting) {
             add_holder(acquire, holder->pair.token, arena_string(&acquire->arena, granting->owner),
@@ -417,45 +414,58 @@ static int effective_limit(const struct fence *fence, int named)
     return named != 0 ? named : 1;
 }
 
-/* Was it refused by a limit that has been raised meanwhile? */
-static bool limit_was_raised(const struct acquire *acquire)
+/* Redis has no room for it. Is that so? */
+static void on_busy(struct acquire *acquire, const struct script_answer *answer)
 {
     struct fence fence;
-    return store_read_fence(acquire->acquires->store, acquire->resource, &fence) == FG_OK &&
-           effective_limit(&fence, acquire->limit) > acquire->effective_limit;
+    acquire->holder_count = 0;
+    if (store_read_fence(acquire->acquires->store, acquire->resource, &fence) != FG_OK) {
+        finish(acquire, FG_LEASE_HELD);
+        return;
+    }
+    bool orphans = sort_holders(acquire, answer, &fence);
+    bool limit_was_raised = effective_limit(&fence, acquire->limit) > acquire->effective_limit;
+    if (orphans || limit_was_raised)
+        try_again(acquire, FG_GRANT_CONTENDED);
+    else if (acquire->limit_open && is_being_granted(acquire, answer))
+        LIST_INSERT_HEAD(&acquire->acquires->behind, acquire, entry);
+    else
+        finish(acquire, FG_LEASE_HELD);
 }
 
 static void on_redis_acquired(void *arg, const struct script_answer *answer)
 {
     struct acquire *acquire = arg;
     LIST_REMOVE(acquire, entry);
-    if (answer->status != FG_OK) {
+    if (answer->status != FG_OK)
         finish(acquire, answer->status);
-    } else if (answer->done) {
+    else if (answer->done)
         on_proposed(acquire, answer);
-    } else if (sort_holders(acquire, answer) || limit_was_raised(acquire)) {
-        try_again(acquire, FG_GRANT_CONTENDED);
-    } else if (acquire->limit_open && is_being_granted(acquire, answer)) {
-        LIST_INSERT_HEAD(&acquire->acquires->behind, acquire, entry);
-    } else {
-        finish(acquire, FG_LEASE_HELD);
-    }
+    else
+        on_busy(acquire, answer);
 }
 
 /* ---- Step 1 --------------------------------------------------------------------------------- */
 
-static enum fg_status judge(const struct fence *fence, int limit)
+static struct acquire_terms terms_of(enum fg_status status, const struct fence *fence)
 {
-    if (!fence->fenced)
-        return FG_RESOURCE_UNFENCED;
-    return limit != 0 && fence->limit != 0 && fence->limit != limit ? FG_LIMIT_MISMATCH : FG_OK;
+    return (struct acquire_terms){status, fence->fenced, fence->limit};
 }
 
-enum fg_status acquire_allowed(struct acquires *acquires, const char *resource, int limit)
+enum fg_status acquire_allowed(const struct acquire_terms *terms, int limit)
+{
+    if (terms->status != FG_OK)
+        return terms->status;
+    if (!terms->fenced)
+        return FG_RESOURCE_UNFENCED;
+    return limit != 0 && terms->limit != 0 && terms->limit != limit ? FG_LIMIT_MISMATCH : FG_OK;
+}
+
+struct acquire_terms acquire_read_terms(struct acquires *acquires, const char *resource)
 {
     struct fence fence;
     enum fg_status status = store_read_fence(acquires->store, resource, &fence);
-    return status == FG_OK ? judge(&fence, limit) : status;
+    return terms_of(status, &fence);
 }
 
 static void start_attempt(struct acquire *acquire)
@@ -466,8 +476,8 @@ static void start_attempt(struct acquire *acquire)
     acquire->started_boot_ms = clock_boot_ms();
     lease_secret_random(acquire->secret);
     enum fg_status status = store_read_fence(acquires->store, acquire->resource, &fence);
-    if (status == FG_OK)
-        status = judge(&fence, acquire->limit);
+    struct acquire_terms terms = terms_of(status, &fence);
+    status = acquire_allowed(&terms, acquire->limit);
     if (status != FG_OK) {
         finish(acquire, status);
         return;

@@ -77,9 +77,17 @@ void acquire_run(struct acquires *acquires, struct acquire *acquire);
  * before the revocation is submitted to the store. */
 void acquires_restart(struct acquires *acquires, const char *resource);
 
-/* Whether asking Redis makes sense: FG_OK, or what every attempt would be answered with as long as
- * the resource is as it is: FG_LIMIT_MISMATCH, FG_RESOURCE_UNFENCED, FG_STORE_UNAVAILABLE. */
-enum fg_status acquire_allowed(struct acquires *acquires, const char *resource, int limit);
+/* What every attempt at a resource has to fit, as the store has it now. */
+struct acquire_terms {
+    enum fg_status status; /* FG_STORE_UNAVAILABLE: it cannot be read; else FG_OK */
+    bool fenced;
+    int limit; /* 0: not fixed */
+};
+struct acquire_terms acquire_read_terms(struct acquires *acquires, const char *resource);
+
+/* Whether asking Redis makes sense for one who names `limit` (0: none): FG_OK, or what every
+ * attempt would be answered with: FG_LIMIT_MISMATCH, FG_RESOURCE_UNFENCED, FG_STORE_UNAVAILABLE. */
+enum fg_status acquire_allowed(const struct acquire_terms *terms, int limit);
 
 /* Fills in who the holders of an attempt's FG_LEASE_HELD are, as far as the store knows them. */
 void acquire_name_owners(struct acquire *acquire);

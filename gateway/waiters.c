@@ -470,13 +470,18 @@ void waiters_add(struct waiters *waiters, struct waiter *waiter)
         acquire_run(waiters->acquires, acquire);
         return;
     }
-    enum fg_status status = acquire_allowed(waiters->acquires, acquire->resource, acquire->limit);
+    if (!queue) { /* its attempt begins now, and tells what is wrong */
+        stand_in_line(queue_new(waiters, acquire->resource), waiter);
+        return;
+    }
+    struct acquire_terms terms = acquire_read_terms(waiters->acquires, acquire->resource);
+    enum fg_status status = acquire_allowed(&terms, acquire->limit);
     if (status == FG_OK)
         status = link_status(waiters);
     if (status != FG_OK)
         answer(waiter, status);
     else
-        stand_in_line(queue ? queue : queue_new(waiters, acquire->resource), waiter);
+        stand_in_line(queue, waiter);
 }
 
 void waiter_client_left(struct waiter *waiter)
@@ -502,9 +507,10 @@ void waiters_configured(struct waiters *waiters, const char *resource)
     struct waiter *waiter, *next;
     if (!queue)
         return;
+    struct acquire_terms terms = acquire_read_terms(waiters->acquires, resource);
     for (waiter = TAILQ_FIRST(&queue->list); waiter; waiter = next) {
         next = TAILQ_NEXT(waiter, entry);
-        enum fg_status status = acquire_allowed(waiters->acquires, resource, waiter->acquire.limit);
+        enum fg_status status = acquire_allowed(&terms, waiter->acquire.limit);
         if (status != FG_OK && waiter != queue->asking)
             leave_with(waiter, status);
     }

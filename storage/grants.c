@@ -10,8 +10,6 @@
 #include "gateway/clock.h"
 #include "gateway/faults.h"
 
-#include <string.h>
-
 /* ---- Grant ---------------------------------------------------------------------------------- */
 
 static bool is_pair(const struct lease_holder *holder, const struct lease_pair *pair)
@@ -80,18 +78,15 @@ static void end_lease(struct writer *w, const struct lease_key *key,
 
 /* When the lease ran out: Redis has said so, or an earlier attempt was told and came to nothing,
  * and our own clock has to do. 0: its time had not passed, Redis has lost it. */
-static int64_t ran_out_at_ms(const struct store_grant *grant, const struct lease_row *row,
-                             int64_t now_ms, int64_t now_boot_ms)
+static int64_t ran_out_at_ms(const struct store_grant *grant, const struct lease_pair *pair,
+                             int64_t deadline_boot_ms, int64_t now_ms, int64_t now_boot_ms)
 {
-    struct lease_pair pair = {.token = row->key.token};
-    memcpy(pair.secret, row->key.secret, sizeof pair.secret);
     size_t hint = 0;
     const struct lease_holder *dropped =
-        find_pair(grant->dropped, grant->dropped_count, &pair, &hint);
+        find_pair(grant->dropped, grant->dropped_count, pair, &hint);
     if (dropped)
         return dropped->expires_at_ms;
-    return row->deadline_boot_ms <= now_boot_ms ? now_ms - (now_boot_ms - row->deadline_boot_ms)
-                                                : 0;
+    return deadline_boot_ms <= now_boot_ms ? now_ms - (now_boot_ms - deadline_boot_ms) : 0;
 }
 
 /* A live lease that Redis no longer has: the new grant replaces it. */
@@ -102,7 +97,7 @@ static void supersede(struct writer *w, const struct store_grant *grant,
     struct lease_row row;
     if (read_lease(&w->db, grant->resource_id, pair->token, &arena, &row)) {
         int64_t now_boot_ms = clock_boot_ms();
-        int64_t ran_out_ms = ran_out_at_ms(grant, &row, now_ms, now_boot_ms);
+        int64_t ran_out_ms = ran_out_at_ms(grant, pair, row.deadline_boot_ms, now_ms, now_boot_ms);
         end_lease(w, &row.key,
                   &(struct lease_ending){.state = LEASE_SUPERSEDED,
                                          .at_ms = now_ms,
