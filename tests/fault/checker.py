@@ -78,7 +78,8 @@ class Op:
     named: int = None  # acquire: the limit that it names
     waited: int = 0  # acquire: ms that it has waited, as answered
     queued: float = None  # acquire: when it certainly stood in the queue, where it still waited
-    gone: float = None  # when its client has left without an answer
+    leaving: float = None  # when its client was about to leave without an answer, ...
+    gone: float = None  # ... and when it certainly had
     limit: int = None  # configure
     reason: str = None  # revoke: another for each
     tokens: list = None  # answered to revoke
@@ -112,8 +113,8 @@ def pair(events):
             assert op.p not in waiting, f"process {op.p} asks twice at once (event {op.i})"
             waiting[op.p] = op
             ops.append(op)
-        elif event["type"] == "queued":
-            waiting[event["p"]].queued = event["t"]
+        elif event["type"] in ("queued", "leaving"):
+            setattr(waiting[event["p"]], event["type"], event["t"])
         elif event["p"] != "nemesis":
             op = waiting.pop(event["p"])
             op.outcome = event["type"]

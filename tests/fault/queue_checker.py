@@ -2,9 +2,10 @@
 
 The ops and the ledger are those of checker.py, after checker.join(). An op `queued` at a time stood
 in its resource's queue then for certain: its client had sent it, and another request that was sent
-after it had been answered. So whoever asked after that time is behind it. `gone` is when a client
-left without an answer. Everything is a pure function that returns lines for people; times are ns on
-the history's clock, and `offset_ns` is what the ledger's wall clock is ahead of it.
+after it had been answered. So whoever asked after that time is behind it. A client that
+leaves without an answer does so between `leaving` and `gone`: it may be stopped in between, and the
+end of a killed process takes a while. Everything is a pure function that returns lines for people;
+times are ns on the history's clock, and `offset_ns` is what the ledger's wall clock is ahead of it.
 
     overtaken  who asked later is not granted before one who still waits
     deadline   each is answered by the end of its wait_ms, and what it is told of it is right
@@ -216,8 +217,8 @@ def _waited_until(op, at_of, offset_ns):
     """When its waiting ended, by what the gateway did; None where that is not known."""
     if op.seq is not None:
         return time_ns(at_of[op.seq], offset_ns)
-    if op.gone is not None:
-        return op.gone
+    if op.leaving is not None:
+        return op.leaving
     if op.code == "lease_held":
         return min(op.end, op.start + op.wait * MS)
     return None

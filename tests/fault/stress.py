@@ -89,7 +89,8 @@ class Staff:
         self.supervisor = supervisor
         self.folder = scene.folder / "workers"
         self.folder.mkdir()
-        self.workers, self.ended, self.started = {}, {}, 0
+        self.workers, self.started = {}, 0
+        self.ended = {}  # name -> (when it was killed, when it had ended)
         self.stops = collections.defaultdict(list)  # name -> [(from, until)]
         for _ in range(WORKERS):
             self.start()
@@ -114,8 +115,9 @@ class Staff:
 
     def kill(self, choices):
         name = choices.choice(sorted(self.workers))
+        killed = time.monotonic_ns()
         self.workers.pop(name).kill()
-        self.ended[name] = time.monotonic_ns()
+        self.ended[name] = (killed, time.monotonic_ns())
         for lease in left_behind(self._notes(name)):
             self.supervisor.release(lease)
         self.start()
@@ -137,15 +139,17 @@ class Staff:
         """What all of them have noted. A killed one has left all that it was asking for."""
         events = []
         for name in [*self.workers, *self.ended]:
-            own, still_asking = self._notes(name), set()
+            own, asking = self._notes(name), {}  # by whom: is it leaving?
             for event in own:
-                if event["type"] == "invoke":
-                    still_asking.add(event["p"])
+                if event["type"] in ("invoke", "leaving"):
+                    asking[event["p"]] = event["type"] == "leaving"
                 elif event["type"] != "queued":
-                    still_asking.discard(event["p"])
-            ended = self.ended.get(name)
-            if ended:
-                own += [{"t": ended, "p": p, "type": "info", "gone": ended} for p in still_asking]
+                    del asking[event["p"]]
+            for p, leaving in asking.items() if name in self.ended else ():
+                killed, ended = self.ended[name]
+                if not leaving:
+                    own.append({"t": killed, "p": p, "type": "leaving"})
+                own.append({"t": ended, "p": p, "type": "info", "gone": ended})
             events += own
         return events
 

@@ -163,6 +163,7 @@ class Client:
 
     async def _leave(self, how, answer):
         """Leaves without an answer; returns it all the same where it came."""
+        self.log.add(self.p, "leaving")
         if how == "half":
             self.wire.writer.write_eof()
             gone = time.monotonic_ns()
@@ -174,6 +175,7 @@ class Client:
         else:
             answer.cancel()
             self.wire.close(reset=how == "reset")
+            await asyncio.sleep(0)  # the socket is closed at the loop's next turn
             self._unknown(gone=time.monotonic_ns())
         return None
 

@@ -23,7 +23,7 @@ class Story(Tale):
         self.config(f"created, limit {limit}")
 
     def op(self, f, start, end=None, **fields):
-        for name in ("queued", "gone"):
+        for name in ("queued", "leaving", "gone"):
             if fields.get(name) is not None:
                 fields[name] *= MS
         return super().op(f, start * MS, None if end is None else end * MS, **fields)
@@ -529,9 +529,9 @@ def waiting_ends_with_the_grant_or_when_the_client_leaves():
     story = Story(1)
     story.lease(1, 100, 9000, at=150, wait=10_000, queued=101)  # read late
     finds(0, story.find("starved", PATIENCE_MS * MS, {}))
-    for gone, count in ((300, 0), (3000, 1)):
+    for leaving, count in ((300, 0), (3000, 1)):
         story = Story(1)
-        story.op("acquire", 100, owner="left", wait=10_000, queued=101, gone=gone)
+        story.op("acquire", 100, owner="left", wait=10_000, queued=101, leaving=leaving, gone=9000)
         finds(count, story.find("starved", PATIENCE_MS * MS, {}))
 
 
