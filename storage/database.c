@@ -19,7 +19,7 @@
 
 enum {
     STORE_APPLICATION_ID = 0x46474154, /* "FGAT", in the file's header */
-    STORE_SCHEMA_VERSION = 1,
+    STORE_SCHEMA_VERSION = 2,
     QUICK_CHECK_BYTES = 32 * 1024 * 1024,
     CHECKPOINT_FRAMES = 4000, /* pages in the write-ahead log: 16 MB */
     LOG_INTERVAL_MS = 1000    /* between two lines about the same failure */
@@ -286,6 +286,33 @@ static bool undamaged(struct database *db, char *why, size_t why_bytes)
     return ok;
 }
 
+/* One step for each version, each in a transaction of its own: what a crash interrupts is done
+ * again at the next start. */
+static const char *const migrations[STORE_SCHEMA_VERSION] = {
+    /* The index by resource becomes one by block and resource (schema.sql). */
+    [1] = "DROP INDEX ledger_by_resource;"
+          "CREATE INDEX ledger_by_block ON ledger (seq >> 12, resource_id)"
+          " WHERE resource_id IS NOT NULL",
+};
+
+static bool migrate(struct database *db, int64_t from)
+{
+    for (int64_t version = from; version < STORE_SCHEMA_VERSION; version++) {
+        char *step = sqlite3_mprintf("BEGIN IMMEDIATE; %s; PRAGMA user_version = %lld; COMMIT",
+                                     migrations[version], (long long)version + 1);
+        bool done = step && execute(db, step);
+        sqlite3_free(step);
+        if (!done) {
+            if (!sqlite3_get_autocommit(db->handle))
+                execute(db, "ROLLBACK");
+            return false;
+        }
+        log_info("the store was migrated", LOG_INT("from_version", version),
+                 LOG_INT("to_version", version + 1));
+    }
+    return true;
+}
+
 /* Is it empty, ours, or somebody else's? Never re-creates: that would set every mark to 0. */
 static enum fg_status check_file(struct database *db, bool may_create, char *why, size_t why_bytes)
 {
@@ -304,7 +331,7 @@ static enum fg_status check_file(struct database *db, bool may_create, char *why
         snprintf(why, why_bytes, "the database is not a fencegate store");
         return FG_STORE_UNAVAILABLE;
     }
-    if (version != STORE_SCHEMA_VERSION) {
+    if (version < 1 || version > STORE_SCHEMA_VERSION) {
         snprintf(why, why_bytes, "the store has schema version %lld, this program knows %d",
                  (long long)version, STORE_SCHEMA_VERSION);
         return FG_STORE_UNAVAILABLE;
@@ -343,6 +370,8 @@ enum fg_status db_open_writer(struct database *db, const char *path, bool may_cr
                      "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
                      "PRAGMA cache_size = -16384; PRAGMA journal_size_limit = 67108864"))
         return refuse(db, why, why_bytes, "cannot set the database up");
+    if (!migrate(db, pragma(db, "PRAGMA user_version")))
+        return refuse(db, why, why_bytes, "cannot migrate the database");
     sqlite3_wal_hook(db->handle, checkpoint_hook, db);
     if (!prepare_all(db))
         return refuse(db, why, why_bytes, "the store's tables are not as expected");

@@ -29,6 +29,9 @@ struct dropped_refusals {
     int64_t count;
 };
 
+/* As schema.sql and statements.def have it: a block of the ledger's index is 4096 rows. */
+enum { LEDGER_BLOCK_BITS = 12 };
+
 struct ledger {
     int64_t next_seq;
     int64_t first_seq;

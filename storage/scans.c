@@ -125,36 +125,66 @@ static enum fg_status scan_records(struct database *db, struct store_scan *scan,
     return FG_OK;
 }
 
-static enum fg_status scan_ledger(struct database *db, struct store_scan *scan, struct arena *arena)
+static void ledger_row_read(sqlite3_stmt *statement, struct arena *arena, struct ledger_row *row)
 {
-    int64_t resource = resource_id(db, scan->resource);
-    if (resource == 0)
-        return FG_RESOURCE_NOT_FOUND;
-    scan->ledger = arena_alloc(arena, (scan->limit + 1) * sizeof *scan->ledger);
+    *row = (struct ledger_row){
+        .seq = sqlite3_column_int64(statement, 0),
+        .at_ms = sqlite3_column_int64(statement, 1),
+        .kind = (enum ledger_kind)sqlite3_column_int(statement, 2),
+        .resource = column_string(statement, 3, arena),
+        .token = sqlite3_column_int64(statement, 4),
+        .owner = column_string(statement, 5, arena),
+        .key = column_string(statement, 6, arena),
+        .version = sqlite3_column_int64(statement, 7),
+        .code = column_string(statement, 8, arena),
+        .reason = column_string(statement, 9, arena),
+        .ttl_ms = sqlite3_column_int64(statement, 10),
+        .ended_at_ms = sqlite3_column_int64(statement, 11),
+        .count = sqlite3_column_int64(statement, 12),
+    };
+}
+
+/* Of one block of the ledger (schema.sql), up to one beyond the page. */
+static void scan_ledger_block(struct database *db, struct store_scan *scan, struct arena *arena,
+                              int64_t resource, int64_t block)
+{
     sqlite3_stmt *statement = db_use(db, SQL_LEDGER_OF);
     db_bind_int(db, statement, 1, resource);
     db_bind_text(db, statement, 2, scan->resource);
     db_bind_int(db, statement, 3, scan->after_number);
     db_bind_int(db, statement, 4, scan->ledger_kind);
-    db_bind_int(db, statement, 5, (int64_t)scan->limit + 1);
-    while (scan->count <= scan->limit && db_row(db, statement)) {
-        scan->ledger[scan->count++] = (struct ledger_row){
-            .seq = sqlite3_column_int64(statement, 0),
-            .at_ms = sqlite3_column_int64(statement, 1),
-            .kind = (enum ledger_kind)sqlite3_column_int(statement, 2),
-            .resource = column_string(statement, 3, arena),
-            .token = sqlite3_column_int64(statement, 4),
-            .owner = column_string(statement, 5, arena),
-            .key = column_string(statement, 6, arena),
-            .version = sqlite3_column_int64(statement, 7),
-            .code = column_string(statement, 8, arena),
-            .reason = column_string(statement, 9, arena),
-            .ttl_ms = sqlite3_column_int64(statement, 10),
-            .ended_at_ms = sqlite3_column_int64(statement, 11),
-            .count = sqlite3_column_int64(statement, 12),
-        };
-    }
+    db_bind_int(db, statement, 5, (int64_t)(scan->limit + 1 - scan->count));
+    db_bind_int(db, statement, 6, block);
+    while (scan->count <= scan->limit && db_row(db, statement))
+        ledger_row_read(statement, arena, &scan->ledger[scan->count++]);
     db_done(statement);
+}
+
+/* The first row that a history can have beyond `after`, and the last one that there is. */
+static void ledger_bounds(struct database *db, int64_t after, int64_t *first, int64_t *last)
+{
+    sqlite3_stmt *bounds = db_use(db, SQL_LEDGER_BOUNDS);
+    *first = 1;
+    *last = 0;
+    if (!db_row(db, bounds))
+        return;
+    *first = sqlite3_column_int64(bounds, 0);
+    *last = sqlite3_column_int64(bounds, 1);
+    db_done(bounds);
+    *first = after >= *first ? after : *first;
+}
+
+static enum fg_status scan_ledger(struct database *db, struct store_scan *scan, struct arena *arena)
+{
+    int64_t first, last, resource = resource_id(db, scan->resource);
+    if (resource == 0)
+        return FG_RESOURCE_NOT_FOUND;
+    scan->ledger = arena_alloc(arena, (scan->limit + 1) * sizeof *scan->ledger);
+    ledger_bounds(db, scan->after_number, &first, &last);
+    for (int64_t block = first >> LEDGER_BLOCK_BITS;
+         block <= last >> LEDGER_BLOCK_BITS && scan->count <= scan->limit && db->status == FG_OK;
+         block++)
+        scan_ledger_block(db, scan, arena, resource, block);
     page_end(scan);
     return FG_OK;
 }

@@ -398,6 +398,60 @@ static void a_history_is_read_by_kind_and_page(void **state)
     expect_op(b, op_scan(SCAN_LEDGER, "none", 2), FG_RESOURCE_NOT_FOUND);
 }
 
+/* All pages of r's history after a row: how many rows, and that they come in order. */
+static int64_t page_through(struct bench *b, int64_t after, size_t page, enum ledger_kind kind)
+{
+    int64_t count = 0;
+    for (bool more = true; more;) {
+        struct store_op *op = op_scan(SCAN_LEDGER, "r", page);
+        op->scan.after_number = after;
+        op->scan.ledger_kind = kind;
+        expect_op(b, op, FG_OK);
+        more = op->scan.more;
+        assert_true(!more || op->scan.count == page);
+        for (size_t i = 0; i < op->scan.count; i++) {
+            assert_true(op->scan.ledger[i].seq > after);
+            after = op->scan.ledger[i].seq;
+        }
+        count += (int64_t)op->scan.count;
+    }
+    return count;
+}
+
+static int64_t count_rows(const struct bench *b, int64_t after, const char *which)
+{
+    return sql_number(b,
+                      "SELECT count(*) FROM ledger NOT INDEXED"
+                      " WHERE resource_id = 1 AND seq > %lld AND %s",
+                      (long long)after, which);
+}
+
+/* The index has blocks of 4096 rows: every third row is r's, but for a stretch without any, and
+ * the oldest are gone. */
+static void a_history_goes_on_from_block_to_block(void **state)
+{
+    enum { BLOCK = 4096 };
+    (void)state;
+    struct bench *b = bench_open(NULL, NULL);
+    grant(b, "r", 1);
+    bench_close(b);
+    const char *fill =
+        "WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)"
+        " INSERT INTO ledger (seq, at_ms, kind, resource_id)"
+        " SELECT i, 1000000 * i, 1 + i % 10, 1 + (i % 3 > 0 OR i BETWEEN 9000 AND 29000) FROM n;"
+        " DELETE FROM ledger WHERE seq < 1500";
+    assert_int_equal(sql_run(b, fill), 0);
+    bench_reopen(b, NULL);
+    const int64_t starts[] = {0,         1499,          1500,  BLOCK - 1, BLOCK,    BLOCK + 1,
+                              2 * BLOCK, 2 * BLOCK - 1, 15000, 39999,     INT64_MAX};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        assert_int_equal(page_through(b, starts[i], 1000, 0), count_rows(b, starts[i], "1"));
+        assert_int_equal(page_through(b, starts[i], 7, LEDGER_WRITE),
+                         count_rows(b, starts[i], "kind = 6"));
+    }
+    assert_int_equal(sql_number(b, "SELECT count(*) FROM ledger"), 40000 - 1499);
+}
+
 #define TEST(function) cmocka_unit_test_teardown(function, cleanup_test)
 
 int main(void)
@@ -420,6 +474,7 @@ int main(void)
         TEST(thousands_of_ended_leases_are_forgotten_in_steps),
         TEST(every_kind_has_a_name),
         TEST(a_history_is_read_by_kind_and_page),
+        TEST(a_history_goes_on_from_block_to_block),
     };
     return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);
 }

@@ -119,11 +119,53 @@ static void a_newer_store_is_refused_and_left_as_it_is(void **state)
     (void)state;
     struct bench *b = open_with_lease();
     bench_close(b);
-    assert_int_equal(sql_run(b, "PRAGMA user_version = 2"), 0);
+    assert_int_equal(sql_run(b, "PRAGMA user_version = 3"), 0);
     const char *before = sql_everything(b);
-    assert_non_null(strstr(bench_refusal(b->dir), "schema version 2"));
+    assert_non_null(strstr(bench_refusal(b->dir), "schema version 3"));
     assert_string_equal(sql_everything(b), before);
-    assert_int_equal(sql_run(b, "PRAGMA user_version = 1"), 0);
+    assert_int_equal(sql_run(b, "PRAGMA user_version = 2"), 0);
+    bench_reopen(b, NULL);
+    expect_op(b, op_put("r", "k", 1, "v"), FG_OK);
+}
+
+/* ---- What an older fencegate has left ---------------------------------------------------------
+ */
+
+#define TO_VERSION_1                                       \
+    "DROP INDEX ledger_by_block; PRAGMA user_version = 1;" \
+    "CREATE INDEX ledger_by_resource ON ledger (resource_id, seq) WHERE resource_id IS NOT NULL"
+
+static void a_store_of_version_1_is_migrated_and_loses_nothing(void **state)
+{
+    (void)state;
+    struct bench *b = open_with_lease();
+    for (int i = 0; i < 3; i++)
+        expect_op(b, op_put("r", "k", 1, "v"), FG_OK);
+    bench_close(b);
+    const char *schema = sql_text(b, "SELECT group_concat(sql) FROM sqlite_schema");
+    const char *rows = sql_text(b, "SELECT group_concat(seq || kind || version) FROM ledger");
+    assert_int_equal(sql_run(b, TO_VERSION_1), 0);
+    bench_reopen(b, NULL);
+    assert_int_equal(sql_number(b, "PRAGMA user_version"), 2);
+    assert_string_equal(sql_text(b, "SELECT group_concat(sql) FROM sqlite_schema"), schema);
+    assert_string_equal(sql_text(b, "SELECT group_concat(seq || kind || version) FROM ledger"),
+                        rows);
+    struct store_op *history = expect_op(b, op_scan(SCAN_LEDGER, "r", 100), FG_OK);
+    assert_int_equal(history->scan.count, 4);
+    expect_op(b, op_put("r", "k", 1, "v"), FG_OK);
+}
+
+static void a_store_that_cannot_be_migrated_is_refused_and_left_as_it_is(void **state)
+{
+    (void)state;
+    struct bench *b = open_with_lease();
+    bench_close(b);
+    /* The step's first half can be done, its second cannot. */
+    assert_int_equal(sql_run(b, TO_VERSION_1 "; CREATE TABLE ledger_by_block (x)"), 0);
+    const char *before = sql_everything(b);
+    assert_non_null(strstr(bench_refusal(b->dir), "cannot migrate the database"));
+    assert_string_equal(sql_everything(b), before);
+    assert_int_equal(sql_run(b, "DROP TABLE ledger_by_block"), 0);
     bench_reopen(b, NULL);
     expect_op(b, op_put("r", "k", 1, "v"), FG_OK);
 }
@@ -295,6 +337,8 @@ int main(void)
         TEST(deadlines_are_carried_over_a_reboot),
         TEST(a_foreign_database_is_refused),
         TEST(a_newer_store_is_refused_and_left_as_it_is),
+        TEST(a_store_of_version_1_is_migrated_and_loses_nothing),
+        TEST(a_store_that_cannot_be_migrated_is_refused_and_left_as_it_is),
         TEST(a_store_without_its_tables_is_refused),
         TEST(a_truncated_store_is_refused),
         TEST(what_is_no_database_is_refused_and_left_as_it_is),
