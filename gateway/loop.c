@@ -54,8 +54,10 @@ static void on_signal(struct ev_loop *ev, ev_signal *signal, int events)
         _exit(128 + signal->signum);
     }
     loop->draining = true;
+    size_t in_flight = loop->server ? server_in_flight(loop->server) : 0;
     log_info("draining", LOG_INT("signal", signal->signum),
-             LOG_INT("in_flight", loop->server ? (int64_t)server_in_flight(loop->server) : 0));
+             LOG_INT("in_flight", (int64_t)in_flight));
+    notify_stopping(&loop->notify, in_flight);
     if (loop->leases)
         leases_drain(loop->leases);
     if (drained(loop)) {
@@ -226,6 +228,7 @@ int loop_start(struct loop *loop, const struct config *config)
     loop->ev = ev_default_loop(EVFLAG_AUTO);
     if (!loop->ev)
         abort();
+    notify_open(&loop->notify, loop->ev);
     watch_signals(loop);
     int code = start_store(loop);
     if (code == 0)
@@ -243,6 +246,7 @@ int loop_start(struct loop *loop, const struct config *config)
         return EX_UNAVAILABLE;
     }
     log_info("listening", LOG_STR("url", server_url(loop->server)));
+    notify_ready(&loop->notify, server_url(loop->server));
     return 0;
 }
 
@@ -282,6 +286,7 @@ void loop_stop(struct loop *loop)
     leases_close(loop->leases);
     redis_link_free(loop->redis);
     redis_child_stop(loop->redis_child);
+    notify_close(&loop->notify);
     if (loop->server)
         log_info("stopped");
 }

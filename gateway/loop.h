@@ -9,6 +9,7 @@
 #define FG_LOOP_H
 
 #include "gateway/config.h"
+#include "gateway/notify.h"
 
 #include <ev.h>
 #include <stdbool.h>
@@ -28,6 +29,7 @@ struct loop {
     struct leases *leases;
     struct server *server;
     bool draining; /* no new leases; ends when nothing is in flight */
+    struct notify notify;
     ev_async store_wake;
     ev_prepare flush;
     ev_signal terminate, interrupt;

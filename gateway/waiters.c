@@ -3,10 +3,10 @@
  * A resource has a queue while somebody stands in it. Its first waiter asks Redis (an attempt,
  * acquire.h); at most one attempt of a queue is before Redis' answer at any time:
  *
- *        add ──► [w1 w2 w3 ...]          w1 asks
- *                  │ granted by Redis  → w1 leaves the queue while its fence commits; room for
- * more? │                     w2 asks at once. None: the queue rests └ busy              → the
- * queue rests
+ *        add ──► [w1 w2 w3 ...]            w1 asks
+ *                    granted by Redis  ──► w1 leaves the queue while its fence commits; is there
+ *                                          room for more, w2 asks at once, else the queue rests
+ *                    busy              ──► the queue rests
  *
  * A queue rests until something can have changed: a removal from Redis (release, revoke, an undone
  * grant) has been *sent*, a limit was changed, a grant has fixed the limit, Redis has come back, or

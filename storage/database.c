@@ -295,9 +295,12 @@ static const char *const migrations[STORE_SCHEMA_VERSION] = {
           " WHERE resource_id IS NOT NULL",
 };
 
-static bool migrate(struct database *db, int64_t from)
+static bool migrate(struct database *db)
 {
-    for (int64_t version = from; version < STORE_SCHEMA_VERSION; version++) {
+    int64_t version = pragma(db, "PRAGMA user_version");
+    if (version < 1)
+        return false;
+    for (; version < STORE_SCHEMA_VERSION; version++) {
         char *step = sqlite3_mprintf("BEGIN IMMEDIATE; %s; PRAGMA user_version = %lld; COMMIT",
                                      migrations[version], (long long)version + 1);
         bool done = step && execute(db, step);
@@ -370,7 +373,7 @@ enum fg_status db_open_writer(struct database *db, const char *path, bool may_cr
                      "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
                      "PRAGMA cache_size = -16384; PRAGMA journal_size_limit = 67108864"))
         return refuse(db, why, why_bytes, "cannot set the database up");
-    if (!migrate(db, pragma(db, "PRAGMA user_version")))
+    if (!migrate(db))
         return refuse(db, why, why_bytes, "cannot migrate the database");
     sqlite3_wal_hook(db->handle, checkpoint_hook, db);
     if (!prepare_all(db))
