@@ -24,7 +24,7 @@ PYTHON := /usr/bin/python3
 # What building, running and the demo need; then the tests. Where all of it is there by other means:
 # make DEPS= DEPS_TEST= DEPS_LINT= DEPS_VALGRIND=
 DEPS := gcc libc6-dev pkg-config libmicrohttpd-dev libhiredis-dev libjansson-dev libsqlite3-dev \
-	libev-dev redis-server redis-tools curl sqlite3
+	libev-dev libcurl4-openssl-dev redis-server redis-tools curl sqlite3
 DEPS_TEST     := libcmocka-dev procps python3 python3-jsonschema python3-yaml
 DEPS_LINT     := clang clang-format clang-tidy cppcheck shellcheck
 DEPS_FUZZ     := libclang-rt-14-dev
@@ -102,9 +102,9 @@ HARDEN   += -D_FORTIFY_SOURCE=2
 endif
 
 # Asked only once, and only when something is compiled: by then `deps` has installed pkg-config.
-LIBRARIES  := libmicrohttpd hiredis jansson sqlite3
+LIBRARIES  := libmicrohttpd hiredis jansson sqlite3 libcurl
 PKG_CFLAGS  = $(eval PKG_CFLAGS := $$(shell pkg-config --cflags $(LIBRARIES)))$(PKG_CFLAGS)
-PKG_LIBS    = $(eval PKG_LIBS := $$(shell pkg-config --libs $(LIBRARIES)))$(PKG_LIBS)
+PKG_LIBS    = $(eval PKG_LIBS := $$(shell pkg-config --libs $(filter-out libcurl,$(LIBRARIES))))$(PKG_LIBS)
 
 # CFLAGS and LDFLAGS are the caller's, and come last.
 ALL_CFLAGS  = $(STANDARD) $(OPTIMIZE) -fno-omit-frame-pointer $(HARDEN) $(WARNINGS) $(PKG_CFLAGS) \
@@ -112,28 +112,45 @@ ALL_CFLAGS  = $(STANDARD) $(OPTIMIZE) -fno-omit-frame-pointer $(HARDEN) $(WARNIN
 ALL_LDFLAGS = $(OPTIMIZE) -Wl,-z,relro,-z,now $(LDFLAGS)
 LIBS        = $(PKG_LIBS) -lev -lpthread -lm
 
+# The client needs neither the gateway nor what it is made of.
+CLIENT_CFLAGS   = -fPIC -fvisibility=hidden
+CLIENT_PACKAGES := libcurl jansson
+CLIENT_LIBS      = $(eval CLIENT_LIBS := $$(shell pkg-config --libs $(CLIENT_PACKAGES)) -lpthread)$(CLIENT_LIBS)
+
 # ---- Sources -------------------------------------------------------------------------------------
 
 MAIN         := gateway/main.c
 LIB_SOURCES  := $(filter-out $(MAIN),$(sort $(wildcard gateway/*.c storage/*.c gateway/*.S)))
+COMMAND_SOURCES := $(sort client/fence_cli.c $(wildcard client/cli_*.c))
+EXAMPLE      := client/example.c
+CLIENT_SOURCES := $(filter-out $(COMMAND_SOURCES) $(EXAMPLE),$(sort $(wildcard client/*.c)))
 SUPPORT      := $(sort $(wildcard tests/support/*.c))
 TEST_SOURCES := $(sort $(wildcard tests/api/test_*.c tests/lua/test_*.c tests/unit/test_*.c))
+CLIENT_TESTS := $(sort $(wildcard tests/client/test_*.c))
 FUZZ_SOURCES := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 SCENARIOS    := $(sort $(wildcard tests/scenarios/*.sh))
 FAULT_TESTS  := $(sort $(wildcard tests/fault/test_*.py))
 
 object       = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(1))))
 LIB_OBJECTS := $(call object,$(LIB_SOURCES))
-OBJECTS     := $(call object,$(MAIN) $(SUPPORT) $(TEST_SOURCES) $(FUZZ_SOURCES) tests/fuzz/replay.c) $(LIB_OBJECTS)
+CLIENT_OBJECTS := $(call object,$(CLIENT_SOURCES))
+COMMAND_OBJECTS := $(call object,$(COMMAND_SOURCES) $(EXAMPLE))
+OBJECTS     := $(call object,$(MAIN) $(SUPPORT) $(TEST_SOURCES) $(CLIENT_TESTS) $(FUZZ_SOURCES) tests/fuzz/replay.c) \
+	$(LIB_OBJECTS) $(CLIENT_OBJECTS) $(COMMAND_OBJECTS)
 BINARY      := $(BUILD)/fencegate
+COMMAND     := $(BUILD)/fence
 LIBRARY     := $(BUILD)/libfencegate.a
+LIBFENCE    := $(BUILD)/libfence.a
+VERSION     := $(shell sed -n 's/.*FG_VERSION "\(.*\)"/\1/p' gateway/version.h)
+SONAME      := libfence.so.$(firstword $(subst ., ,$(VERSION)))
+SHARED      := $(BUILD)/libfence.so.$(VERSION)
 SUPPORT_LIB := $(BUILD)/libsupport.a
-TESTS       := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES) $(FUZZ_SOURCES))
+TESTS       := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES) $(CLIENT_TESTS) $(FUZZ_SOURCES))
 
 # ---- Build ---------------------------------------------------------------------------------------
 
 .PHONY: build build-faults tests FORCE
-build: $(BINARY) ## compile build/fencegate (also plain `make`)
+build: $(BINARY) $(COMMAND) $(SHARED) $(LIBFENCE) ## compile build/fencegate, build/fence and libfence (also plain `make`)
 
 build-faults: | deps ## compile build/faults/fencegate, with failpoints and planted bugs
 	@$(MAKE) build FAULTS=1
@@ -144,6 +161,25 @@ $(BINARY): $(call object,$(MAIN)) $(LIBRARY)
 	@echo "LD  $@"
 	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 
+$(COMMAND): $(call object,$(COMMAND_SOURCES)) $(CLIENT_OBJECTS)
+	@echo "LD  $@"
+	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+
+$(CLIENT_OBJECTS) $(COMMAND_OBJECTS): private CFLAGS += $(CLIENT_CFLAGS)
+
+# One object in which only the names of fence.h are left: an archive knows no hidden ones.
+$(LIBFENCE): $(CLIENT_OBJECTS) $(BUILD)/sources
+	@rm -f $@
+	@ld -r -o $(BUILD)/obj/client/libfence.o $(CLIENT_OBJECTS)
+	@objcopy --localize-hidden $(BUILD)/obj/client/libfence.o
+	@ar rcs $@ $(BUILD)/obj/client/libfence.o
+
+$(SHARED): $(CLIENT_OBJECTS) $(BUILD)/sources
+	@echo "LD  $@"
+	@$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,$(SONAME) -o $@ $(CLIENT_OBJECTS) $(CLIENT_LIBS)
+	@ln -sf $(@F) $(BUILD)/$(SONAME)
+	@ln -sf $(@F) $(BUILD)/libfence.so
+
 # Everything but main(), for the tests to link.
 $(LIBRARY): $(LIB_OBJECTS) $(BUILD)/sources
 	@rm -f $@
@@ -153,12 +189,17 @@ $(SUPPORT_LIB): $(call object,$(SUPPORT)) $(BUILD)/sources
 	@rm -f $@
 	@ar rcs $@ $(filter %.o,$^)
 
+$(BUILD)/tests/client/%: $(BUILD)/obj/tests/client/%.o $(SUPPORT_LIB) $(LIBFENCE) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "LD  $@"
+	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS) $(CLIENT_LIBS) -lcmocka
+
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(SUPPORT_LIB) $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "LD  $@"
 	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
 
-$(call object,$(SUPPORT) $(TEST_SOURCES) $(FUZZ_SOURCES) tests/fuzz/replay.c): | deps-test
+$(call object,$(SUPPORT) $(TEST_SOURCES) $(CLIENT_TESTS) $(FUZZ_SOURCES) tests/fuzz/replay.c): | deps-test
 
 # A fuzz target with a main() that runs the inputs under tests/fuzz/corpus/, or libFuzzer's.
 FUZZ_MAIN := $(if $(FUZZ),,$(call object,tests/fuzz/replay.c))
@@ -188,12 +229,14 @@ $(BUILD)/flags: FORCE | deps
 
 $(BUILD)/sources: FORCE
 	@mkdir -p $(@D)
-	@echo '$(LIB_SOURCES) $(SUPPORT)' | cmp -s - $@ || echo '$(LIB_SOURCES) $(SUPPORT)' >$@
+	@echo '$(LIB_SOURCES) $(CLIENT_SOURCES) $(SUPPORT)' | cmp -s - $@ || \
+	    echo '$(LIB_SOURCES) $(CLIENT_SOURCES) $(SUPPORT)' >$@
 
 -include $(OBJECTS:.o=.d)
 
 # How tests and scenarios find the program.
-USE_BINARY = FENCEGATE_BIN='$(CURDIR)/$(BINARY)' GATEWAY='$(CURDIR)/$(BINARY)'
+USE_BINARY = FENCEGATE_BIN='$(CURDIR)/$(BINARY)' GATEWAY='$(CURDIR)/$(BINARY)' \
+	FENCE_BIN='$(CURDIR)/$(COMMAND)'
 
 # ---- Run -----------------------------------------------------------------------------------------
 
@@ -208,8 +251,8 @@ demo: build ## a paused worker charges a card twice, and with the fence once
 
 # Longest first, so that no core idles at the end. check_exchanges.py validates what the API tests
 # exchanged with the gateway, so it runs when they are through.
-CHECKS   := $(sort $(wildcard tests/contract/check_docs.py tests/contract/check_readme.* \
-	tests/contract/test_contract.py))
+CHECKS   := $(sort $(wildcard tests/contract/check_docs.py tests/contract/check_install.py \
+	tests/contract/check_libfence.py tests/contract/check_readme.* tests/contract/test_contract.py))
 EXCHANGES = $(BUILD)/exchanges.jsonl
 AFTER     = $(patsubst %,--after '$(PYTHON) % --quiet $(EXCHANGES)', \
 	$(wildcard tests/contract/check_exchanges.py))
@@ -273,13 +316,17 @@ BENCH_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out $(BENCH_SHARED),$(BENCH
 USE_BENCH      = $(USE_BINARY) BENCH_PROGRAMS='$(CURDIR)/$(BUILD)/tests/bench' \
 	BENCH_OUT='$(CURDIR)/$(BUILD)'
 
-.PHONY: bench bench-waiting bench-growth bench-check bench-deps bench-programs
+.PHONY: bench bench-waiting bench-holding bench-growth bench-check bench-deps bench-programs
 bench: build bench-programs | deps-bench ## against the bare limit and the peers, in one run (BENCH_ONLY=writes,grants: some)
 	@$(USE_BENCH) $(PYTHON) tests/bench/bench.py
 	@$(if $(BENCH_ONLY),,$(USE_BENCH) $(PYTHON) tests/bench/waiting.py)
+	@$(if $(BENCH_ONLY),,$(USE_BENCH) $(PYTHON) tests/bench/holding.py)
 
 bench-waiting: build bench-programs | deps-bench ## the part of it that is about waiting, in a minute
 	@$(USE_BENCH) $(PYTHON) tests/bench/waiting.py
+
+bench-holding: build | deps-bench ## what `fence run` adds to a job, in ten seconds
+	@$(USE_BENCH) $(PYTHON) tests/bench/holding.py
 
 bench-growth: build | deps-bench ## with many resources, a long ledger, large values
 	@$(USE_BENCH) $(PYTHON) tests/bench/growth.py
@@ -334,7 +381,7 @@ lint-cppcheck: | deps-lint
 	@echo "cppcheck"
 	@cppcheck --quiet -j $(NPROC) --std=c11 -D_GNU_SOURCE -I. --error-exitcode=1 --inline-suppr \
 	    --enable=warning,performance,portability --suppress=missingIncludeSystem \
-	    --suppress=missingInclude $(PRODUCT)
+	    --suppress=missingInclude --suppress=varFuncNullUB $(PRODUCT)
 
 lint-shell: | deps-lint
 	@echo "shellcheck"
@@ -342,6 +389,51 @@ lint-shell: | deps-lint
 
 format: | deps-lint ## put every C file into the style of .clang-format
 	@clang-format -i $(C_FILES)
+
+# ---- Install -------------------------------------------------------------------------------------
+
+# As the GNU coding standards have it: DESTDIR stands before every path and is stored in no file.
+DESTDIR      ?=
+PREFIX       ?= /usr/local
+BINDIR       ?= $(PREFIX)/bin
+LIBDIR       ?= $(PREFIX)/lib
+INCLUDEDIR   ?= $(PREFIX)/include
+MANDIR       ?= $(PREFIX)/share/man
+PKGCONFIGDIR ?= $(LIBDIR)/pkgconfig
+UNITDIR      ?= $(PREFIX)/lib/systemd/system
+INSTALL      ?= install
+
+at        = '$(DESTDIR)$(1)'
+MANUALS  := client/fence.1 client/libfence.3 gateway/fencegate.8
+INSTALLED = $(BINDIR)/fencegate $(BINDIR)/fence $(addprefix $(LIBDIR)/,libfence.a libfence.so \
+	$(SONAME) $(notdir $(SHARED))) $(INCLUDEDIR)/fence.h $(PKGCONFIGDIR)/libfence.pc \
+	$(foreach page,$(MANUALS),$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) \
+	$(UNITDIR)/fencegate.service
+
+# What lies under the prefix is written relative to it, so that the tree can be moved.
+under_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
+
+# It compiles nothing: root, who installs, is not who builds.
+.PHONY: install uninstall
+install: ## after make: copy what users need to PREFIX=/usr/local (DESTDIR= for packagers)
+	@for file in $(BINARY) $(COMMAND) $(LIBFENCE) $(SHARED); do \
+	    test -e $$file || { echo "$$file is missing: call make first" >&2; exit 1; }; done
+	@$(INSTALL) -d $(foreach folder,$(sort $(dir $(INSTALLED))),$(call at,$(folder)))
+	@$(INSTALL) -m 755 $(BINARY) $(COMMAND) $(call at,$(BINDIR)/)
+	@$(INSTALL) -m 644 $(LIBFENCE) $(SHARED) $(call at,$(LIBDIR)/)
+	@ln -sf $(notdir $(SHARED)) $(call at,$(LIBDIR)/$(SONAME))
+	@ln -sf $(SONAME) $(call at,$(LIBDIR)/libfence.so)
+	@$(INSTALL) -m 644 client/fence.h $(call at,$(INCLUDEDIR)/)
+	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(call under_prefix,$(LIBDIR))|' \
+	    -e 's|@INCLUDEDIR@|$(call under_prefix,$(INCLUDEDIR))|' -e 's|@VERSION@|$(VERSION)|' \
+	    client/libfence.pc.in | $(INSTALL) -m 644 /dev/stdin $(call at,$(PKGCONFIGDIR)/libfence.pc)
+	@$(foreach page,$(MANUALS),$(INSTALL) -m 644 $(page) \
+	    $(call at,$(MANDIR)/man$(subst .,,$(suffix $(page)))/) &&) true
+	@sed 's|^ExecStart=.*|ExecStart=$(BINDIR)/fencegate|' deploy/fencegate.service | \
+	    $(INSTALL) -m 644 /dev/stdin $(call at,$(UNITDIR)/fencegate.service)
+
+uninstall: ## remove what `make install` has put there, given the same variables
+	@rm -f $(foreach file,$(INSTALLED),$(call at,$(file)))
 
 # ---- The rest ------------------------------------------------------------------------------------
 
