@@ -5,15 +5,18 @@
 #     B           [====4===+]     + accepted
 #
 # [==3==] is a lease with token 3: from its grant until its TTL passed, it was released, or another
-# grant replaced it; ~~~ is waiting for one in the gateway's queue. Everything comes from $EVENTS;
-# the columns are the times, scaled. What lies closer together than a column still gets a column
-# each, in the order in which it happened.
+# grant replaced it; ~~~ is waiting for one in the gateway's queue. A lease that `fence run` keeps
+# does not end by its TTL. [===] is a lock without a token. Everything comes from $EVENTS; the
+# columns are the times, scaled. What lies closer together than a column still gets a column each,
+# in the order in which it happened.
 
 SHARED= # 1: the resource is a semaphore, where a grant replaces nobody whose TTL has not passed
 
+FOR_EVER=$((1 << 62)) # as the end of a lease, in microseconds
+
 declare -A LANE_MEANING=(
     ['~']='waiting' [.]='paused' [-]='still at work' [#]='killed' [!]='no Redis: 503'
-    [o]='renewed' [x]='refused' [+]='accepted'
+    [o]='renewed' [x]='refused' [+]='accepted' [t]='told to end, ended'
 )
 
 # Prints the picture of the current part.
@@ -43,8 +46,11 @@ draw_lanes() { # WIDTH ACTOR...
 # s and c are SIGSTOP and SIGCONT, w is where waiting begins.
 collect_happenings() {
     local at actor what status facts last=''
+    local now_us=0
+    local -A told=()      # by actor: its job has ended when told to
     local -A lease_end=() # by actor: of the lease that it got last
     while IFS=$'\t' read -r at actor what status facts; do
+        now_us=$at
         case $what:$status in
             acquire:201)
                 if [[ -n $last && $SHARED != 1 ]] && ((lease_end[$last] > at)); then
@@ -52,6 +58,9 @@ collect_happenings() {
                 fi
                 end_lease
                 lease_end[$actor]=$((at + $(lane_fact ttl_ms) * 1000))
+                if [[ $(lane_fact kept) == 1 ]]; then
+                    lease_end[$actor]=$FOR_EVER
+                fi
                 last=$actor
                 happening '[' "$(lane_fact token)"
                 ;;
@@ -64,8 +73,24 @@ collect_happenings() {
                 end_lease
                 ;;
             charge:ok | put:20?) happening + ;;
+            lock:ok) happening '[' ;;
+            unlock:ok) happening ']' ;;
+            SIGTERM:*)
+                told[$actor]=1
+                happening t
+                ;;
+            exit:79) # the lease goes on until somebody gets it
+                [[ -n ${told[$actor]:-} ]] || happening '#'
+                ;;
+            exit:137) ;;
+            exit:*)
+                if [[ -n ${lease_end[$actor]:-} ]]; then
+                    lease_end[$actor]=$at
+                    end_lease
+                fi
+                ;;
             *:503) happening '!' ;;
-            *:4??) happening x ;;
+            *:4?? | serve:80) happening x ;;
             wait:*) happening w ;;
             SIGKILL:*) happening '#' ;;
             SIGSTOP:*) happening s ;;
@@ -73,6 +98,9 @@ collect_happenings() {
         esac
     done < <(grep -v '[[:space:]]\w*try[[:space:]]' "$EVENTS") # tries that were repeated
     for actor in "${!lease_end[@]}"; do
+        if ((lease_end[$actor] == FOR_EVER)); then
+            lease_end[$actor]=$now_us
+        fi
         end_lease
     done
 }
@@ -112,9 +140,9 @@ draw_lane() {
         fi
         fill_lane $(((at - first_us) * width / (last_us - first_us + 1)))
         case $character in
-            s) # in a lease the pause does not show
+            s) # in a lease the pause does not show, in a lock it does
                 idle=.
-                [[ $gap == '=' ]] || gap=.
+                [[ $gap == '=' && -n $label ]] || gap=.
                 ;;
             c) ;;
             w) gap='~' ;;
@@ -167,7 +195,7 @@ label_lease() {
 # Prints the lane of $actor, with what its characters mean where no lane above has said so.
 print_lane() {
     local text=${lane[$actor]} character legend='' padding
-    for character in '~' . - '#' '!' o x +; do
+    for character in '~' . - t '#' '!' o x +; do
         if [[ $text == *"$character"* && $explained != *"$character"* ]]; then
             legend+="${legend:+   }$character ${LANE_MEANING[$character]}"
             explained+=$character

@@ -28,6 +28,8 @@ source "$LIB/servers.sh"
 source "$LIB/lanes.sh"
 # shellcheck source-path=SCRIPTDIR source=sharing.sh
 source "$LIB/sharing.sh"
+# shellcheck source-path=SCRIPTDIR source=holding.sh
+source "$LIB/holding.sh"
 
 PATIENCE=60 # seconds until waiting for an event is given up
 
@@ -71,6 +73,7 @@ clean_up() {
     for pid in $(jobs -pr); do # workers, also stopped ones
         { kill -KILL -- "-$pid" && wait "$pid"; } 2>/dev/null
     done
+    end_strays
     if [[ -n ${DIR:-} ]]; then
         rm -rf "$DIR"
     fi
@@ -311,6 +314,10 @@ result_text() { # WHAT
         release:200:) RESULT="released" ;;
         put:20?: | once:20?:) fact version && RESULT="v$FACT" ;;
         unfence:200:) RESULT="no lock needed" ;;
+        exit:79:) RESULT="lease lost" ;;
+        exit:137:) RESULT="killed" ;;
+        serve:0:) fact version && RESULT="v$FACT" ;;
+        serve:80:) RESULT="stale token" ;;
         look:ok: | take:ok:) fact left && RESULT="$FACT left" ;;
         stock:201: | read:200: | sell:200:)
             fact version && RESULT="v$FACT"
@@ -378,7 +385,7 @@ line() { # ACTOR TEXT STATUS RESULT
         return
     fi
     case $3 in
-        41? | failed | refused) color=$RED ;;
+        41? | 79 | 80 | failed | refused) color=$RED ;;
         409 | 5??) color=$YELLOW ;;
     esac
     printf '%s%8s%s  %s  %-32s %s%s%s%s\n' \

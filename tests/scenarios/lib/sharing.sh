@@ -138,7 +138,7 @@ find_most_inside() {
 # A field of the rows of one kind in the resource's history, oldest first. Sets COLUMN, the values
 # with a blank between.
 read_history() { # KIND FIELD
-    local url="$FENCE_URL/resources/$RESOURCE/history?kind=$1" row
+    local url="$FENCE_URL/resources/$RESOURCE/history?kind=$1&limit=1000" row
     local pattern="\"$2\"[[:space:]]*:[[:space:]]*(\"([^\"]*)\"|[^],}[:space:]]+)"
     step "curl '$url'"
     COLUMN=

@@ -19,11 +19,14 @@
 #     after=ACTOR:WHAT       the work lasts until that event: see below
 #     until=WORD             the same for a crowd: until the script says that word (say)
 #     token=N                do not acquire: use token N
+#     ready                  say that the next step is about to come
 #     look, take, unfence, stock=N, read, sell, sell_blind, buy    see stock.sh
 #     enter, leave, pool=SIZE:JOBS, charge_newest=N                see permits.sh
 #     incr=N, decr, zcard=N, zadd                                  see redis_semaphore.sh
 #     once=INSTANT, run=SECONDS                                    see cron.sh
 #     look_up, rebuild                                             see cache.sh
+#     lock, unlock                                                 see local_lock.sh
+#     held, heed, ignore=SIGNAL, helper=SECONDS, beat, serve=WORD  see job.sh
 #
 # A worker knows nothing of the others and believes that it holds what it was granted. `after` is
 # the one exception: it makes a slow machine tell the same story as a fast one, where a fixed time
@@ -32,8 +35,8 @@
 # Every answer becomes a line in $EVENTS (common.sh). With STEP=1 the worker shows each command
 # and waits until it may go on.
 #
-# Environment: FENCE_URL, RESOURCE, EVENTS, TABLE (the SQLite file), STEP; CACHE, REDIS_SOCKET where
-# the scenario has them.
+# Environment: FENCE_URL, RESOURCE, EVENTS, TABLE (the SQLite file), STEP; CACHE, REDIS_SOCKET,
+# FENCE_BIN where the scenario has them.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=common.sh
@@ -48,6 +51,10 @@ source "${BASH_SOURCE[0]%/*}/redis_semaphore.sh"
 source "${BASH_SOURCE[0]%/*}/cron.sh"
 # shellcheck source-path=SCRIPTDIR source=cache.sh
 source "${BASH_SOURCE[0]%/*}/cache.sh"
+# shellcheck source-path=SCRIPTDIR source=local_lock.sh
+source "${BASH_SOURCE[0]%/*}/local_lock.sh"
+# shellcheck source-path=SCRIPTDIR source=job.sh
+source "${BASH_SOURCE[0]%/*}/job.sh"
 
 name=$1
 shift
@@ -309,6 +316,9 @@ for step; do
         enter | leave | decr | zadd | look_up | rebuild) "do_$step" ;;
         pool=* | charge_newest=*) "do_${step%%=*}" "$argument" ;;
         incr=* | zcard=* | once=* | run=*) "do_${step%%=*}" "$argument" ;;
+        lock | unlock | held | heed | beat) "do_$step" ;;
+        ignore=* | helper=* | serve=*) "do_${step%%=*}" "$argument" ;;
+        ready) report "$name" ready ok - ;;
         *)
             printf '%s: unknown step: %s\n' "$0" "$step" >&2
             exit 64
