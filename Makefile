@@ -25,7 +25,7 @@ PYTHON := /usr/bin/python3
 # make DEPS= DEPS_TEST= DEPS_LINT= DEPS_VALGRIND=
 DEPS := gcc libc6-dev pkg-config libmicrohttpd-dev libhiredis-dev libjansson-dev libsqlite3-dev \
 	libev-dev libcurl4-openssl-dev redis-server redis-tools curl sqlite3
-DEPS_TEST     := libcmocka-dev procps python3 python3-jsonschema python3-yaml
+DEPS_TEST     := libcmocka-dev procps python3 python3-jsonschema python3-yaml faketime systemd man-db
 DEPS_LINT     := clang clang-format clang-tidy cppcheck shellcheck
 DEPS_FUZZ     := libclang-rt-14-dev
 DEPS_VALGRIND := valgrind
