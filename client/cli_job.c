@@ -26,7 +26,7 @@ enum {
     PAUSE_MOST_US = 20000, /* after doubling each time */
 };
 
-void job_init(struct job *job, const struct signals *signals, const struct guardian *guardian,
+void job_init(struct job *job, const struct signals *signals, struct guardian *guardian,
               const struct inherited *inherited)
 {
     *job = (struct job){
@@ -70,7 +70,8 @@ bool job_start(struct job *job, char *const argv[], char *const environment[])
         become(job, parent, report[1], argv, environment);
     int error = errno;
     if (pid > 0) {
-        setpgid(pid, pid); /* the child does it too: whoever is first */
+        setpgid(pid, pid); /* the child does it too, and the next: whoever is first */
+        guardian_guard(job->guardian, pid);
         job->pid = job->group = pid;
     }
     pthread_mutex_unlock(&job->mutex);

@@ -24,7 +24,7 @@
 
 struct job {
     const struct signals *signals;
-    const struct guardian *guardian;
+    struct guardian *guardian;
     const struct inherited *inherited;
 
     pid_t pid;             /* 0: it was not started */
@@ -39,7 +39,7 @@ struct job {
 enum job_state { JOB_RUNS, JOB_STOPPED, JOB_ENDED };
 
 /* Prepares `job`; nothing is started. The three are borrowed. */
-void job_init(struct job *job, const struct signals *signals, const struct guardian *guardian,
+void job_init(struct job *job, const struct signals *signals, struct guardian *guardian,
               const struct inherited *inherited);
 
 /* Starts argv[0], found by PATH, with that environment, in a group of its own. It dies with us. If

@@ -4,9 +4,9 @@
  *
  * What is started is ended in the other order: nobody else can be granted the resource while a
  * process of the job's group lives. That holds while the gateway or the network is frozen, by the
- * deadline (cli_watch.h); when we are killed, by the guardian (cli_guardian.h); and when we are
- * asked to leave, because no job is started after that (a signal that comes while the lease is
- * waited for or is being granted) or because the signal goes to the job (from then on).
+ * deadline (cli_watch.h); when we are killed or stopped, by the guardian (cli_guardian.h); and when
+ * we are asked to leave, because no job is started after that (a signal that comes while the lease
+ * is waited for or is being granted) or because the signal goes to the job (from then on).
  *
  * The exit status is the job's, unless the lease was lost while it lived. */
 #include "client/cli.h"
@@ -251,6 +251,7 @@ static int run_job(struct run *run)
         release(run, fence_left_ms(run->lease));
         return CLI_SIGNALLED + run->signals.first_end;
     }
+    guardian_tell_deadline(&run->guardian, fence_deadline_boot_ms(run->lease));
     char **environment = environment_of(run->lease, cli_url());
     if (!environment || !job_start(&run->job, options->command, environment)) {
         tell_not_run(run, errno);

@@ -7,9 +7,6 @@
 
 static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
-/* What the kernel raises where a program goes wrong: blocked, it would end us all the same. */
-static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
-
 static bool is_among(const int *numbers, size_t count, int number)
 {
     for (size_t i = 0; i < count; i++) {
@@ -24,19 +21,18 @@ static bool is_end(int number)
     return is_among(ends, sizeof ends / sizeof ends[0], number);
 }
 
-/* Can it be forwarded? Not the two that the C library keeps for itself, either. */
+/* Can it be forwarded? Not the two that the C library keeps for itself, either. (A fault of our own
+ * ends us, blocked or not; the same signal from somebody else is for the job.) */
 static bool is_ours(int number)
 {
     struct sigaction action;
-    return number != SIGKILL && number != SIGSTOP && number != SIGPIPE &&
-           !is_among(faults, sizeof faults / sizeof faults[0], number) &&
-           sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN;
+    return number != SIGKILL && number != SIGSTOP && sigaction(number, NULL, &action) == 0 &&
+           action.sa_handler != SIG_IGN;
 }
 
 bool signals_open(struct signals *signals)
 {
-    struct sigaction ignore = {.sa_handler = SIG_IGN}, standard = {.sa_handler = SIG_DFL};
-    sigaction(SIGPIPE, &ignore, &signals->pipe_before);
+    struct sigaction standard = {.sa_handler = SIG_DFL};
     sigaction(SIGCHLD, &standard, &signals->child_before);
 
     sigset_t all;
@@ -74,7 +70,6 @@ void signals_drain(struct signals *signals)
 
 void signals_restore(const struct signals *signals)
 {
-    sigaction(SIGPIPE, &signals->pipe_before, NULL);
     sigaction(SIGCHLD, &signals->child_before, NULL);
     sigprocmask(SIG_SETMASK, &signals->mask_before, NULL);
 }

@@ -2,10 +2,10 @@
  *
  * All that can be forwarded to a job are blocked from the start on, before there is a thread or a
  * child, and are read from a descriptor. So none is lost, none ends us between two steps, and there
- * is one place where each is looked at. Left alone are SIGKILL and SIGSTOP, the signals of faults
- * (SIGSEGV ...), and what was ignored when we were started: nohup(1) means us and the job.
+ * is one place where each is looked at. Left alone are SIGKILL and SIGSTOP, and what was ignored
+ * when we were started: nohup(1) means us and the job.
  *
- * SIGPIPE is ignored, SIGCHLD is not, whatever they were; the job finds both as we did. */
+ * SIGCHLD is not ignored, whatever it was; the job finds it as we did. */
 #ifndef FENCE_CLI_SIGNALS_H
 #define FENCE_CLI_SIGNALS_H
 
@@ -18,7 +18,7 @@ struct signals {
     int ends;      /* how many of those that were read asked us to end: */
     int first_end; /* SIGTERM, SIGINT, SIGHUP, SIGQUIT. The first of them; 0: none has come */
     sigset_t mask_before;
-    struct sigaction pipe_before, child_before;
+    struct sigaction child_before;
 };
 
 /* Begins. Main thread, before any other thread exists. False: no descriptors are left. */

@@ -163,9 +163,12 @@ static int failed(const char *command, const struct fence_record *record, enum f
     snprintf(what, sizeof what, "%s %.200s %.200s", command, record->resource, record->key);
     int exit_status = cli_failed(what, status, error);
     const char *token = variable("FENCE_TOKEN"), *resource = variable("FENCE_RESOURCE");
-    if (error->http_status == HTTP_TOKEN_REQUIRED && token && resource &&
-        strcmp(resource, record->resource) != 0)
+    if (error->http_status != HTTP_TOKEN_REQUIRED)
+        return exit_status;
+    if (token && resource && strcmp(resource, record->resource) != 0)
         cli_say("FENCE_TOKEN was not sent: it is for %.200s", resource);
+    else if (!token)
+        cli_say("fence run, eval \"$(fence acquire -o env ...)\" and --token give it one");
     return exit_status;
 }
 

@@ -118,7 +118,9 @@ static void set_timer(struct watch *watch, const struct fence_lease *lease)
         next_ms -= watch->kill_after_ms;
     else if (watch->kill_ms < next_ms)
         next_ms = watch->kill_ms;
-    boot_timer_set(watch->timer_fd, next_ms);
+    /* And often enough for the guardian to hear of each renewal before the next. */
+    int64_t look_ms = boot_ms() + fence_lease_ttl_ms(lease) / 6;
+    boot_timer_set(watch->timer_fd, next_ms < look_ms ? next_ms : look_ms);
 }
 
 /* ---- Signals and stops ----------------------------------------------------------------------- */
@@ -131,7 +133,8 @@ static void refuse_to_stop(const struct watch *watch)
 static void forward(struct watch *watch, const struct signalfd_siginfo *info)
 {
     int number = (int)info->ssi_signo;
-    if (number == SIGCHLD)
+    bool by_us = info->ssi_pid == (uint32_t)getpid(); /* a pipe of ours that nobody reads */
+    if (number == SIGCHLD || (number == SIGPIPE && by_us))
         return;
     if (number == SIGTSTP && info->ssi_code == SI_KERNEL) { /* Ctrl-Z, which the job has not seen */
         refuse_to_stop(watch);
@@ -175,11 +178,16 @@ static void handle_stop(struct watch *watch, int stop_signal)
 
 static void wait_for_something(struct watch *watch, const struct fence_lease *lease)
 {
+    struct guardian *guardian = watch->job->guardian;
     struct pollfd fds[] = {{.fd = watch->signals->fd, .events = POLLIN},
                            {.fd = watch->lost_fd, .events = POLLIN},
-                           {.fd = watch->timer_fd, .events = POLLIN}};
+                           {.fd = watch->timer_fd, .events = POLLIN},
+                           {.fd = guardian->fd}};
     set_timer(watch, lease);
+    guardian_tell_deadline(guardian, deadline_ms(watch, lease));
     poll(fds, sizeof fds / sizeof fds[0], watch->wants_terminal ? TERMINAL_RETRY_MS : -1);
+    if ((fds[3].revents & POLLERR) && !guardian_replace(guardian))
+        cli_say("%s: nobody guards the job any more: no processes are left", watch->resource);
 }
 
 /* What is left of it, and what it leaves behind. */

@@ -1,9 +1,9 @@
 /* cli_watch.h - the time from the start of a job to its end: who ends it, and when.
  *
- *        grant        renewals move the deadline on        TERM         KILL
- *     ─────┼──────────────┼──────────────┼───────────────────┼────────────┼──────┼─────►
- *          job starts                                        deadline -   deadline  the gateway
- * gives kill_after             it to the next
+ *        grant          renewals move the deadline on      TERM          KILL
+ *     ─────┼───────────────┼───────────────┼──────────────────┼─────────────┼───────┼─────►
+ *          the job starts                                     deadline -    deadline, then the
+ *                                                             kill_after    gateway's own
  *
  * The deadline is the library's (fence.h): it lies before the end of the lease by the gateway's
  * clock, and stands also where nothing is heard any more. SIGTERM comes kill_after before it, if no
@@ -11,8 +11,8 @@
  * Where the gateway says that the lease is over, SIGKILL comes at once.
  *
  * Two threads see to that, each of them alone being enough: this one by a timer, and the
- * library's watchdog, whose call ends in watch_lost(). Both can be late only together: when the
- * whole process is stopped. */
+ * library's watchdog, whose call ends in watch_lost(). Both can be late only together, when the
+ * whole process is stopped; for that there is the guardian. */
 #ifndef FENCE_CLI_WATCH_H
 #define FENCE_CLI_WATCH_H
 

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -269,19 +270,20 @@ static void a_lease_that_is_freed_without_release_runs_out(void **state)
     assert_int_equal(loss->calls, 0);
 }
 
-/* What a child sees of a lease of its parent; a bit for each surprise. It ends by a signal: who
- * looks for leaks would find the parent's connections, which a child leaves alone. */
+/* What a child sees of a lease of its parent; a bit for each surprise. It waits for a SIGKILL: who
+ * looks for leaks at an end would find the parent's connections, which a child leaves alone. */
 static _Noreturn void be_a_child(struct fence_lease *lease, struct fence_client *client, int out)
 {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     unsigned char surprises = fence_still_held(lease) ? 1 : 0;
     surprises |= fence_left_ms(lease) != 0 ? 2 : 0;
     surprises |= fence_renew(lease, 0, NULL) != FENCE_FORKED ? 4 : 0;
     surprises |= fence_release(lease, NULL) != FENCE_FORKED ? 8 : 0;
     fence_lease_free(lease);
     fence_close(client);
-    ssize_t written = write(out, &surprises, 1);
-    raise(SIGKILL);
-    _exit((int)written);
+    while (write(out, &surprises, 1) == 1)
+        pause();
+    _exit(1);
 }
 
 static void a_child_of_fork_has_no_lease(void **state)
@@ -300,6 +302,7 @@ static void a_child_of_fork_has_no_lease(void **state)
     unsigned char surprises = 255;
     assert_int_equal(read(ends[0], &surprises, 1), 1);
     assert_int_equal(surprises, 0);
+    assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
     close(ends[0]);
     expect_text(inspect(g, fence_lease_id(a)), "state", "held");

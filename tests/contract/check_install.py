@@ -50,7 +50,7 @@ def make(target, *variables):
               "PKGCONFIGDIR", *USUAL}
     env = {name: value for name, value in os.environ.items() if name not in theirs}
     done = subprocess.run(["make", "-C", str(ROOT), "--no-print-directory", target,
-                           f"BUILD={BUILD}", *variables], stdout=subprocess.PIPE, env=env,
+                           f"BUILD={os.path.relpath(BUILD, ROOT)}", *variables], stdout=subprocess.PIPE, env=env,
                           stderr=subprocess.STDOUT, text=True, check=False, timeout=PATIENCE_S)
     return done.returncode, done.stdout
 

@@ -110,9 +110,11 @@ class Run:
         return next((pid for pid in children_of(self.pid) if command_name(pid) == GUARDIAN), 0)
 
     def living(self):
-        """All that came of the job and has not ended."""
+        """All that came of the job and has not ended. Not children of ours that are about to become
+        the guardian or the job."""
+        unborn = {pid for pid in children_of(self.pid) if command_name(pid) == command_name(self.pid)}
         return [pid for pid in self._marked()
-                if pid != self.pid and command_name(pid) != GUARDIAN]
+                if pid not in unborn | {self.pid} and command_name(pid) != GUARDIAN]
 
     def await_nobody(self):
         eventually(lambda: not self.living(), what="the end of all processes of the job")

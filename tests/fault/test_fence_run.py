@@ -70,7 +70,8 @@ def wrong_usage_is_64_and_nothing_is_asked():
     with Scene() as scene:
         gate = scene.gateway()
         for words in (("r",), (), ("r", "--"), ("-n", "-w", "1s", "r", "true"),
-                      ("-t", "5", "r", "true"), ("-t", "10ms", "r", "true"), ("-E", "256", "r", "true"), ("r", "-n", "true"),
+                      ("-t", "5", "r", "true"), ("-t", "10ms", "r", "true"),
+                      ("-E", "256", "r", "true"), ("r", "-n", "true"),
                       ("--limit", "0", "r", "true"), ("--no-such-option", "r", "true"),
                       ("--min-hold", "2s", "--max-hold", "1s", "r", "true")):
             done = subprocess.run([FENCE, "run", *words], env=clean_environment(gate),
@@ -222,7 +223,8 @@ def the_job_has_the_signals_as_we_found_them():
             run = Run(scene, gate, "r", "cat", "/proc/self/status", before=before)
             assert run.wait() == 0
             assert int(status_field(run, "SigBlk"), 16) == mask, run.out()
-            assert int(status_field(run, "SigIgn"), 16) == ignores, run.out()
+            # 32 and 33 are the C library's own; a child of posix_spawn() finds them ignored.
+            assert int(status_field(run, "SigIgn"), 16) & ~bits(32, 33) == ignores, run.out()
 
 
 @case
@@ -314,7 +316,8 @@ def holding(hold, *options):
     """A job that is over, and whose lease is kept for so long."""
     with Scene() as scene:
         gate = scene.gateway()
-        run = Run(scene, gate, "r", "sh", "-c", "echo; exit 4", options=("--min-hold", hold, *options))
+        run = Run(scene, gate, "r", "sh", "-c", "echo; exit 4",
+                  options=("--min-hold", hold, *options))
         eventually(lambda: run.out() and not run.living(), what="the job's end")
         yield scene, gate, run
 

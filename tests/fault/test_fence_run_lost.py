@@ -2,8 +2,8 @@
 """test_fence_run_lost.py - `fence run` whose lease is lost while the job lives.
 
 Somebody else waits for the resource, by another way to the gateway. What is shown is that the last
-line any process of the job wrote is older than the moment at which that one had the lease, and that by
-then none of them is left: not who ignores signals, not who is stopped, not who has left the group.
+line any process of the job wrote is older than the moment at which that one had the lease, and that
+by then none is left: not who ignores signals, not who is stopped, not who has left the group.
 
 SOAK=1 repeats it.
 """
@@ -293,7 +293,7 @@ def the_release_is_not_waited_for_longer_than_the_lease_lasts():
 
 @case
 def children_of_before_are_no_part_of_the_job():
-    """A shell started one and then became `fence run`, as with `exec fence run ... > >(tee log)`."""
+    """A shell started one and then became `fence run`: `exec fence run ... > >(tee log)`."""
     with Scene() as scene:
         gate = scene.gateway()
         run = Run(scene, gate, "r", "sleep", "1000", options=("--max-hold", "300ms"),

@@ -137,7 +137,8 @@ def ctrl_c_reaches_a_job_that_has_the_terminal():
     with Scene() as scene:
         terminal = Terminal(scene, scene.gateway(), "bash", "-c",
                             "fence run r -- bash -c 'trap \"echo interrupted; exit 4\" INT; "
-                            "echo ask; read x; echo got=$x; read y'; echo status=$?; read z; echo then=$z")
+                            "echo ask; read x; echo got=$x; read y'; echo status=$?; read z; "
+                            "echo then=$z")
         terminal.await_text("ask")
         terminal.type(b"one\n")
         terminal.await_text("got=one")
