@@ -26,8 +26,9 @@ static void *run(void *arg)
 }
 
 static enum errand_end await(const struct errand *errand, int64_t until_ms, int cancel_fd,
-                             struct signals *signals)
+                             int64_t grace_ms, struct signals *signals)
 {
+    bool hurried = false;
     struct pollfd fds[] = {{.fd = errand->done_fd, .events = POLLIN},
                            {.fd = signals->fd, .events = POLLIN}};
     for (;;) {
@@ -36,17 +37,20 @@ static enum errand_end await(const struct errand *errand, int64_t until_ms, int 
             return ERRAND_DONE;
         int before = signals->ends;
         signals_drain(signals);
-        if (signals->ends > before && signals->ends >= ENDS_AT_ONCE)
-            return ERRAND_CUT;
         if (signals->ends > before && cancel_fd > 0)
             eventfd_write(cancel_fd, 1);
+        if (signals->ends > before && signals->ends >= ENDS_AT_ONCE) {
+            int64_t end_ms = boot_ms() + (hurried ? 0 : grace_ms);
+            until_ms = end_ms < until_ms ? end_ms : until_ms;
+            hurried = true;
+        }
         if (boot_ms() >= until_ms)
-            return ERRAND_LATE;
+            return hurried ? ERRAND_CUT : ERRAND_LATE;
     }
 }
 
 enum errand_end errand_run(void (*work)(void *arg), void *arg, int64_t until_ms, int cancel_fd,
-                           struct signals *signals)
+                           int64_t grace_ms, struct signals *signals)
 {
     struct errand *errand = malloc(sizeof *errand);
     pthread_t thread;
@@ -55,7 +59,7 @@ enum errand_end errand_run(void (*work)(void *arg), void *arg, int64_t until_ms,
     *errand = (struct errand){.work = work, .arg = arg, .done_fd = eventfd(0, EFD_CLOEXEC)};
     enum errand_end end = ERRAND_FAILED;
     if (errand->done_fd >= 0 && pthread_create(&thread, NULL, run, errand) == 0) {
-        end = await(errand, until_ms, cancel_fd, signals);
+        end = await(errand, until_ms, cancel_fd, grace_ms, signals);
         if (end != ERRAND_DONE)
             return end; /* the thread has `errand` */
         pthread_join(thread, NULL);

@@ -18,8 +18,9 @@ enum errand_end {
 
 /* Calls work(arg) on a thread of its own, and waits for its end, until `until_ms` (CLOCK_BOOTTIME)
  * at most. A signal that asks us to end is counted, and makes the eventfd `cancel_fd` (0: none)
- * readable; if it is the second in all, nothing is waited for any more. */
+ * readable. If it is the second in all, or a later one, the work has only `grace_ms` left;
+ * the next one after that ends the waiting. */
 enum errand_end errand_run(void (*work)(void *arg), void *arg, int64_t until_ms, int cancel_fd,
-                           struct signals *signals);
+                           int64_t grace_ms, struct signals *signals);
 
 #endif

@@ -26,7 +26,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { LAST_WAIT_MS = 5000 }; /* for how long we wait for the gateway at the end */
+enum {
+    LAST_WAIT_MS = 5000, /* for how long we wait for the gateway at the end, */
+    LEAST_WAIT_MS = 1000 /* and for how long in any case */
+};
 
 struct run {
     const struct run_options *options;
@@ -73,7 +76,9 @@ static void do_release(void *arg)
 static bool request(struct run *run, void (*work)(void *arg), int64_t within_ms)
 {
     int64_t until_ms = boot_ms() + (within_ms < LAST_WAIT_MS ? within_ms : LAST_WAIT_MS);
-    enum errand_end end = errand_run(work, run, until_ms, 0, &run->signals);
+    /* Whoever sends two signals wants the job to end, not others to wait for its lease. */
+    int64_t grace_ms = run->job.pid > 0 ? LEAST_WAIT_MS : 0;
+    enum errand_end end = errand_run(work, run, until_ms, 0, grace_ms, &run->signals);
     if (end == ERRAND_DONE)
         return true;
     run->abandoned = end != ERRAND_FAILED;
@@ -86,7 +91,7 @@ static bool request(struct run *run, void (*work)(void *arg), int64_t within_ms)
 static bool acquire_for(struct run *run, int64_t wait_ms)
 {
     run->terms.wait_ms = wait_ms;
-    enum errand_end end = errand_run(do_acquire, run, INT64_MAX, run->cancel_fd, &run->signals);
+    enum errand_end end = errand_run(do_acquire, run, INT64_MAX, run->cancel_fd, 0, &run->signals);
     if (end == ERRAND_FAILED)
         run->status = fence_fail(&run->error, FENCE_SYSTEM, "no threads or descriptors are left");
     run->abandoned = end == ERRAND_CUT;
@@ -148,18 +153,26 @@ static bool take_lease(struct run *run, int *exit_status)
     return false;
 }
 
-static void tell_not_released(const struct run *run, const char *why)
+/* For how long the gateway keeps the lease for us, at most. What --max-hold ends is the job. */
+static int64_t lease_left_ms(const struct run *run)
 {
+    if (run->options->max_hold_ms > 0)
+        return run->options->ttl_ms;
     int64_t left_ms = fence_deadline_boot_ms(run->lease) - boot_ms();
-    cli_say("%s: not released (%s): the lease ends by itself, in %" PRId64 " s at most",
-            run->options->resource, why, left_ms > 0 ? left_ms / 1000 + 2 : 2);
+    return left_ms > LEAST_WAIT_MS ? left_ms : LEAST_WAIT_MS;
 }
 
-/* Waits for it as long as the lease lasts (`left_ms`). False: the gateway says that it has gone to
- * somebody else, or was taken away. */
-static bool release(struct run *run, int64_t left_ms)
+static void tell_not_released(const struct run *run, const char *why)
 {
-    if (!request(run, do_release, left_ms)) {
+    cli_say("%s: not released (%s): the lease ends by itself, in %" PRId64 " s at most",
+            run->options->resource, why, lease_left_ms(run) / 1000 + 2);
+}
+
+/* Waits for it as long as the lease lasts. False: the gateway says that it has gone to somebody
+ * else, or was taken away. */
+static bool release(struct run *run)
+{
+    if (!request(run, do_release, lease_left_ms(run))) {
         tell_not_released(run, run->abandoned ? "no answer" : "no thread for it");
         return true;
     }
@@ -198,6 +211,8 @@ static bool hold_on(struct run *run)
         if (left_ms <= 0)
             return true;
         if (watch_is_lost(&run->watch)) {
+            if (run->watch.why == FENCE_OUTLIVED)
+                return true;
             cli_say("%s: the lease was lost after the job, before the end of --min-hold (%s)",
                     run->options->resource, fence_status_text(run->watch.why));
             return false;
@@ -213,12 +228,10 @@ static bool hold_on(struct run *run)
 /* The lease was lost, or had to be: the sooner it is free, the better, where it is not. */
 static int leave_lost(struct run *run)
 {
-    int64_t left_ms = fence_left_ms(run->lease);
-    watch_is_lost(&run->watch);
-    if (run->watch.why == FENCE_OUTLIVED)
-        left_ms = run->options->ttl_ms;
-    if (run->watch.gone && left_ms > 0)
-        release(run, left_ms);
+    bool may_be_ours = fence_left_ms(run->lease) > 0 || run->options->max_hold_ms > 0;
+    bool is_over = watch_is_lost(&run->watch) && run->watch.why != FENCE_OUTLIVED;
+    if (run->watch.gone && may_be_ours && !is_over)
+        release(run);
     return CLI_LOST;
 }
 
@@ -232,7 +245,7 @@ static int leave(struct run *run)
     }
     if (!run->job.exec_error && !hold_on(run))
         return exit_status;
-    return release(run, fence_left_ms(run->lease)) ? exit_status : CLI_LOST;
+    return release(run) ? exit_status : CLI_LOST;
 }
 
 /* ---- The job --------------------------------------------------------------------------------- */
@@ -248,7 +261,7 @@ static int run_job(struct run *run)
     const struct run_options *options = run->options;
     signals_drain(&run->signals);
     if (run->signals.ends > 0) {
-        release(run, fence_left_ms(run->lease));
+        release(run);
         return CLI_SIGNALLED + run->signals.first_end;
     }
     guardian_tell_deadline(&run->guardian, fence_deadline_boot_ms(run->lease));
@@ -256,7 +269,7 @@ static int run_job(struct run *run)
     if (!environment || !job_start(&run->job, options->command, environment)) {
         tell_not_run(run, errno);
         environment_free(environment);
-        release(run, fence_left_ms(run->lease));
+        release(run);
         return CLI_SYSTEM;
     }
     environment_free(environment);

@@ -112,7 +112,8 @@ class Run:
     def living(self):
         """All that came of the job and has not ended. Not children of ours that are about to become
         the guardian or the job."""
-        unborn = {pid for pid in children_of(self.pid) if command_name(pid) == command_name(self.pid)}
+        name = command_name(self.pid)
+        unborn = {pid for pid in children_of(self.pid) if command_name(pid) == name}
         return [pid for pid in self._marked()
                 if pid not in unborn | {self.pid} and command_name(pid) != GUARDIAN]
 

@@ -95,7 +95,9 @@ def with_a_private_redis_it_does_all_its_work():
         for pid in (gate.pid, redis_pid(gate)):
             status = status_of(pid)
             assert status["Seccomp"] == "2" and status["NoNewPrivs"] == "1", status
-            assert int(status["CapBnd"], 16) == int(status["CapEff"], 16) == 0, status
+            assert int(status["CapEff"], 16) == 0, status
+            if os.geteuid() == 0:  # nobody else can empty it
+                assert int(status["CapBnd"], 16) == 0, status
         use(gate, "r")
         assert gate.call("GET", "/readyz").json()["status"] == "ok"
         assert gate.stop() == 0
