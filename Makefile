@@ -280,8 +280,9 @@ test-valgrind: build tests deps-valgrind ## unit, script and API tests under val
 	@$(USE_BINARY) FENCEGATE_WRAPPER='$(VALGRIND)' \
 	    tests/run --slower 10 --wrap '$(VALGRIND)' $(filter-out $(SCENARIOS) $(FAULT_TESTS),$(BY_SPEED))
 
-soak: build build-faults fuzz ## fuzzing, and the fault tests for about an hour (SEED=n: the same random choices)
-	@$(USE_BINARY) SOAK=1 HISTORY_ROUNDS=20 tests/run --jobs 2 --timeout 7200 $(FAULT_TESTS)
+soak: build build-faults tests fuzz ## fuzzing, and the fault tests for about an hour (SEED=n: the same random choices)
+	@$(USE_BINARY) SOAK=1 HISTORY_ROUNDS=20 tests/run --jobs 2 --timeout 7200 $(FAULT_TESTS) \
+	    $(BUILD)/tests/client/test_races
 
 FUZZ_SECONDS ?= 60
 fuzz: | deps-fuzz ## libFuzzer, FUZZ_SECONDS=60 for each target; findings are left in build/fuzz/

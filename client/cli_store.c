@@ -129,8 +129,8 @@ static bool take_token_of_environment(const char *command, struct fence_record *
 static bool take_version(const char *command, const char *text, bool may_be_absent,
                          int64_t *if_version)
 {
-    if (!text || cli_read_number(text, 1, NUMBER_MOST, if_version))
-        return true;
+    if (!text || cli_read_number(*text == 'v' ? text + 1 : text, 1, NUMBER_MOST, if_version))
+        return true; /* "v3" is what put prints */
     if (may_be_absent && strcmp(text, "absent") == 0) {
         *if_version = FENCE_ABSENT;
         return true;

@@ -20,9 +20,9 @@
  *
  *     deadline = when the request was sent + waited_ms + expires_in_ms - margin
  *
- * on CLOCK_BOOTTIME, which goes on while the machine is suspended. Once it has passed, or the
- * server has said that the lease is over, the lease is lost: for ever, whatever the server says
- * later.
+ * on CLOCK_BOOTTIME, which goes on while the machine is suspended; the margin is a twentieth of the
+ * TTL, at least 10 ms and at most a second. Once it has passed, or the server has said that the
+ * lease is over, the lease is lost: for ever, whatever the server says later.
  *
  * None of this makes a write safe: a process can be paused between its last look at the clock and
  * its write. The token does. So a write goes through fence_put(), or to something else that checks
