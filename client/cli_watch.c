@@ -79,13 +79,12 @@ static void send_term(struct watch *watch, int64_t now_ms, int64_t deadline)
             by_hold ? "--max-hold" : "it could not be renewed");
 }
 
-static void kill_job(struct watch *watch, bool in_time)
+static void kill_job(struct watch *watch, const struct fence_lease *lease, bool in_time)
 {
     job_kill(watch->job);
     watch->lost = watch->killed = true;
     if (watch->why != FENCE_OK)
-        cli_say("%s: the lease is lost (%s): killed", watch->resource,
-                fence_status_text(watch->why));
+        cli_say("%s: the lease is lost (%s): killed", watch->resource, fence_lost_detail(lease));
     else if (in_time)
         cli_say("%s: the job did not end after TERM: killed", watch->resource);
     else
@@ -99,7 +98,7 @@ static bool kill_if_over(struct watch *watch, const struct fence_lease *lease, e
     bool kill_due = watch->kill_ms > 0 && now_ms >= watch->kill_ms && state != JOB_ENDED;
     if (!watch_is_lost(watch) && now_ms < deadline && !kill_due)
         return false;
-    kill_job(watch, now_ms < deadline);
+    kill_job(watch, lease, now_ms < deadline);
     return true;
 }
 

@@ -104,10 +104,20 @@ int64_t lease_deadline(int64_t sent_boot_ms, int64_t ttl_ms, const struct lease_
     return sent_boot_ms + waited_ms + left_ms - lease_margin_ms(ttl_ms);
 }
 
-void lease_is_over(struct fence_lease *lease, enum fence_status why)
+/* With the mutex. */
+static void end_lease(struct fence_lease *lease, enum fence_status why, const char *detail)
 {
-    enum fence_status held = FENCE_OK;
-    atomic_compare_exchange_strong(&lease->over, &held, why);
+    if (atomic_load(&lease->over) != FENCE_OK)
+        return;
+    snprintf(lease->detail, sizeof lease->detail, "%s", detail ? detail : fence_status_text(why));
+    atomic_store(&lease->over, why);
+}
+
+void lease_is_over(struct fence_lease *lease, enum fence_status why, const char *detail)
+{
+    pthread_mutex_lock(&lease->mutex);
+    end_lease(lease, why, detail);
+    pthread_mutex_unlock(&lease->mutex);
 }
 
 /* Whoever sees that the deadline has passed says so for ever: an answer that comes a moment later
@@ -116,7 +126,7 @@ static enum fence_status state_now(struct fence_lease *lease)
 {
     int64_t now = boot_ms();
     if (now >= atomic_load(&lease->deadline_boot_ms))
-        lease_is_over(lease, now >= lease->outlived_boot_ms ? FENCE_OUTLIVED : FENCE_EXPIRED);
+        lease_is_over(lease, now >= lease->outlived_boot_ms ? FENCE_OUTLIVED : FENCE_EXPIRED, NULL);
     return atomic_load(&lease->over);
 }
 
@@ -193,6 +203,11 @@ int fence_lease_limit(const struct fence_lease *lease)
 int64_t fence_lease_waited_ms(const struct fence_lease *lease)
 {
     return lease->waited_ms;
+}
+
+const char *fence_lost_detail(const struct fence_lease *lease)
+{
+    return atomic_load(&lease->over) != FENCE_OK ? lease->detail : "";
 }
 
 /* ---- Renewing ------------------------------------------------------------------------------- */
@@ -280,18 +295,21 @@ static enum fence_status renew_now(struct fence_lease *lease, int64_t ttl_ms,
 {
     char body[RENEWAL_BODY_BYTES];
     struct http_answer answer;
+    struct fence_error told = {0};
     char *path = http_path("leases", lease->id, "renew", NULL);
     if (!path)
         return fence_fail(error, FENCE_SYSTEM, "%s", "no memory left");
     shorten(lease, ttl_ms);
     struct http_request request = lease_renewal(lease, path, ttl_ms, body);
-    enum fence_status status = http_call(lease->client, &request, &answer, error);
+    enum fence_status status = http_call(lease->client, &request, &answer, &told);
     if (status == FENCE_OK)
-        status = lease_read_renewal(lease, ttl_ms, &answer, error);
+        status = lease_read_renewal(lease, ttl_ms, &answer, &told);
     http_answer_free(&answer);
     free(path);
     if (lease_has_ended(status))
-        lease_is_over(lease, status);
+        lease_is_over(lease, status, told.detail);
+    if (error)
+        *error = told;
     return status;
 }
 
@@ -318,7 +336,7 @@ static void end_renewals(struct fence_lease *lease)
 {
     pthread_mutex_lock(&lease->mutex);
     lease->ending = true; /* before the next: the watchdog tells nobody of it */
-    lease_is_over(lease, FENCE_RELEASED);
+    end_lease(lease, FENCE_RELEASED, NULL);
     pthread_cond_broadcast(&lease->rested);
     pthread_mutex_unlock(&lease->mutex);
     watchdog_stop(lease);

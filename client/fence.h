@@ -189,6 +189,10 @@ int64_t fence_lease_ttl_ms(const struct fence_lease *lease);         /* changed 
 int fence_lease_limit(const struct fence_lease *lease);
 int64_t fence_lease_waited_ms(const struct fence_lease *lease); /* as we counted it, in all */
 
+/* Once it is lost: one sentence for people that says why, as "The lease was revoked: deploy.".
+ * Before that "". Lives as long as the lease. */
+const char *fence_lost_detail(const struct fence_lease *lease);
+
 /* Renews it now, to `ttl_ms` from now on (0: as before; less shortens it). The watchdog goes on
  * with that TTL. FENCE_EXPIRED, _SUPERSEDED, _REVOKED, _RELEASED, _NOT_FOUND, _OUTLIVED, _FORKED:
  * it is over. _INVALID, _BUSY, _UNREACHABLE, _NO_ANSWER, _BAD_ANSWER, _SYSTEM: not renewed, or not

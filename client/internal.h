@@ -68,6 +68,7 @@ struct fence_lease {
 
     /* FENCE_OK while it is held; then, for ever, why it is not. */
     _Atomic(enum fence_status) over;
+    char detail[FENCE_DETAIL_BYTES]; /* of that; written once, before `over` is */
     _Atomic int64_t deadline_boot_ms;
     _Atomic int64_t ttl_ms;
     _Atomic int64_t renewed_boot_ms; /* when its last good renewal, or the acquire, was sent */
@@ -91,8 +92,9 @@ int64_t lease_margin_ms(int64_t ttl_ms);
  * a renewal tells the grant's TTL: `ttl_ms` is the one that was asked for.) */
 int64_t lease_deadline(int64_t sent_boot_ms, int64_t ttl_ms, const struct lease_answer *answer);
 
-/* The lease is over. Only the first one who says so is right. */
-void lease_is_over(struct fence_lease *lease, enum fence_status why);
+/* The lease is over. Only the first one who says so is right. `detail`: what the server said; NULL:
+ * nothing. Without `mutex`. */
+void lease_is_over(struct fence_lease *lease, enum fence_status why, const char *detail);
 
 /* A renewal that was sent at that time has succeeded. False: too late, or the lease is over. */
 bool lease_extend(struct fence_lease *lease, int64_t sent_boot_ms, int64_t ttl_ms,

@@ -126,8 +126,10 @@ static bool judge(struct round *round, const struct exchange *attempt, enum fenc
     *why = attempt->status;
     if (attempt->status == FENCE_OK)
         *why = lease_read_renewal(round->lease, round->ttl_ms, &attempt->answer, NULL);
-    else if (lease_has_ended(attempt->status))
+    if (lease_has_ended(attempt->status)) {
+        lease_is_over(round->lease, attempt->status, attempt->error.detail);
         return true;
+    }
     if (*why == FENCE_OK)
         return true;
     /* Jitter, so that many clients do not come back at once. */
@@ -187,7 +189,7 @@ static enum fence_status renew(struct fence_lease *lease)
 /* Tells it once: the thread ends after it. Not where it is being released. */
 static void lose(struct fence_lease *lease, enum fence_status why)
 {
-    lease_is_over(lease, why);
+    lease_is_over(lease, why, NULL);
     if (lease->lost && !is_ending(lease))
         lease->lost(lease, atomic_load(&lease->over), lease->arg);
 }

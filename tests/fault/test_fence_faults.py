@@ -185,6 +185,16 @@ def half_answers_to_renewals_that_were_done_stop_the_job_as_well():
         assert job.last_beat() < boot_s() and granted.token == 2
 
 
+@case
+def an_operators_reason_reaches_whoever_reads_the_log_of_the_job():
+    with site() as (scene, _, gate, man):
+        job = begin(scene, man)
+        revoked = gate.call("POST", "/resources/r/revoke", {"reason": "deploy at noon"})
+        assert revoked.json()["revoked"] == [1]
+        assert job.wait() == LOST
+        assert "deploy at noon" in job.log(), job.log()
+
+
 # ---- Clocks -------------------------------------------------------------------------------------
 
 
