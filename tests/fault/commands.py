@@ -78,7 +78,7 @@ class Fence:
         done = self(*words, **arguments)
         assert done.status == status, (words, done)
         assert done.err.startswith("fence: ") and done.err.count("\n") in (1, 2), (words, done.err)
-        assert done.err.endswith("\n") and done.err[:-1].isprintable(), (words, done.err)
+        assert done.err.endswith("\n") and done.err.replace("\n", "").isprintable(), (words, done.err)
         assert says in done.err, (words, done.err)
         assert not done.out, (words, done.out)
         return done.err

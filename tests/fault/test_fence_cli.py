@@ -102,7 +102,7 @@ put r k v --token 9007199254740992
 put r k v --token 1 --no-token
 put r k v --no-token --lease-id x
 put r k v --if-version 0
-put r k v --if-version v1
+put r k v --if-version vx
 rm r
 rm r k --if-version absent
 get r

@@ -399,7 +399,7 @@ static void a_history_is_read_by_kind_and_page(void **state)
 }
 
 /* All pages of r's history after a row: how many rows, and that they come in order. */
-static int64_t page_through(struct bench *b, int64_t after, size_t page, enum ledger_kind kind)
+static int64_t page_through(struct bench *b, int64_t after, size_t page, int kind)
 {
     int64_t count = 0;
     for (bool more = true; more;) {
