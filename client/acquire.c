@@ -257,6 +257,7 @@ static enum fence_status ask(struct wait *wait, struct fence_error *error)
         .body = body,
         .body_bytes = strlen(body),
         .timeout_ms = wait_ms + wait->client->timeout_ms,
+        .connect_ms = wait->client->timeout_ms,
         .once = true,
     };
     bool begun = exchange_begin(wait->wire, free_place, &request);

@@ -30,6 +30,7 @@ enum output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_ENV };
 
 static const int ending_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 static volatile sig_atomic_t first_signal;
+static bool handed_over; /* the lease has been told */
 static int signalled_fd; /* an eventfd: readable from the first one on */
 
 /* The first ends the wait, the second everything. The library's threads block all signals, so this
@@ -190,6 +191,7 @@ static int hand_over(struct fence_lease *lease, enum output output)
     } else {
         print[output](lease);
         exit_status = cli_finish(0);
+        handed_over = exit_status == 0;
     }
     if (exit_status != 0)
         fence_release(lease, NULL);
@@ -255,8 +257,8 @@ int cli_acquire(int argc, char **argv)
     else if (names != 0)
         exit_status = acquire_as_asked(&options, argv[names]);
     /* Evaluating nothing would succeed. */
-    if (options.output == OUTPUT_ENV && exit_status != 0 && exit_status != CLI_OUTPUT) {
-        printf("(exit %d)\n", exit_status);
+    if (options.output == OUTPUT_ENV && !handed_over && exit_status != CLI_OUTPUT) {
+        printf("(exit %d)\n", exit_status ? exit_status : CLI_NOT_HELD);
         fflush(stdout);
     }
     return exit_status;

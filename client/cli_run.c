@@ -243,9 +243,11 @@ static int leave(struct run *run)
         tell_not_released(run, "the job is not quite gone");
         return exit_status;
     }
+    /* What happens to the lease in --min-hold has not happened to the job. */
+    bool outlived = boot_ms() < run->granted_ms + run->options->min_hold_ms;
     if (!run->job.exec_error && !hold_on(run))
         return exit_status;
-    return release(run) ? exit_status : CLI_LOST;
+    return release(run) || outlived ? exit_status : CLI_LOST;
 }
 
 /* ---- The job --------------------------------------------------------------------------------- */

@@ -4,8 +4,9 @@
  * first time why it is not: the watchdog, fence_renew() or fence_release(). That is for ever:
  * nothing extends the deadline of a lease that is over.
  *
- * Renewals are made one at a time, by the watchdog or by fence_renew(): two with different
- * TTLs could be done by the gateway in another order than they were answered. */
+ * Renewals come from the watchdog and from fence_renew(). Those with the lease's TTL may overlap:
+ * whichever the gateway does last, the lease ends no earlier than by the last of them that was
+ * answered. One with another TTL is made alone: the gateway could do it before an older one. */
 #include "client/fence.h"
 
 #include "client/internal.h"
@@ -138,10 +139,17 @@ bool lease_extend(struct fence_lease *lease, int64_t sent_boot_ms, int64_t ttl_m
         deadline = lease->outlived_boot_ms;
     if (boot_ms() >= deadline || state_now(lease) != FENCE_OK)
         return false;
-    atomic_store(&lease->ttl_ms, ttl_ms);
-    atomic_store(&lease->renewed_boot_ms, sent_boot_ms);
-    atomic_store(&lease->deadline_boot_ms, deadline);
-    return atomic_load(&lease->over) == FENCE_OK;
+    pthread_mutex_lock(&lease->mutex);
+    bool held = atomic_load(&lease->over) == FENCE_OK;
+    bool is_older = ttl_ms == atomic_load(&lease->ttl_ms) &&
+                    deadline <= atomic_load(&lease->deadline_boot_ms);
+    if (held && !is_older) {
+        atomic_store(&lease->ttl_ms, ttl_ms);
+        atomic_store(&lease->renewed_boot_ms, sent_boot_ms);
+        atomic_store(&lease->deadline_boot_ms, deadline);
+    }
+    pthread_mutex_unlock(&lease->mutex);
+    return held;
 }
 
 /* ---- Asking a lease ------------------------------------------------------------------------- */
@@ -212,14 +220,21 @@ const char *fence_lost_detail(const struct fence_lease *lease)
 
 /* ---- Renewing ------------------------------------------------------------------------------- */
 
-bool lease_renewal_begin(struct fence_lease *lease, bool wait)
+static bool may_renew(const struct fence_lease *lease, bool alone)
+{
+    return alone ? lease->renewals == 0 : !lease->alone;
+}
+
+bool lease_renewal_begin(struct fence_lease *lease, bool alone, bool wait)
 {
     pthread_mutex_lock(&lease->mutex);
-    while (wait && lease->renewing && !lease->ending)
+    while (wait && !may_renew(lease, alone) && !lease->ending)
         pthread_cond_wait(&lease->rested, &lease->mutex);
-    bool begun = !lease->renewing && !lease->ending;
-    if (begun)
-        lease->renewing = true;
+    bool begun = may_renew(lease, alone) && !lease->ending;
+    if (begun) {
+        lease->renewals++;
+        lease->alone = alone;
+    }
     pthread_mutex_unlock(&lease->mutex);
     return begun;
 }
@@ -227,7 +242,8 @@ bool lease_renewal_begin(struct fence_lease *lease, bool wait)
 void lease_renewal_end(struct fence_lease *lease)
 {
     pthread_mutex_lock(&lease->mutex);
-    lease->renewing = false;
+    lease->renewals--;
+    lease->alone = false;
     pthread_cond_broadcast(&lease->rested);
     pthread_mutex_unlock(&lease->mutex);
 }
@@ -290,39 +306,64 @@ static void shorten(struct fence_lease *lease, int64_t ttl_ms)
         atomic_store(&lease->deadline_boot_ms, deadline);
 }
 
-static enum fence_status renew_now(struct fence_lease *lease, int64_t ttl_ms,
-                                   struct fence_error *error)
+/* A renewal with another TTL, alone, has failed. Where it was certainly not done everything is as
+ * before; else the shorter TTL may hold, and the watchdog makes sure, at once. */
+static void settle_failed(struct fence_lease *lease, enum fence_status status, int64_t ttl_ms,
+                          int64_t deadline_before)
+{
+    bool not_done = status == FENCE_UNREACHABLE || status == FENCE_REFUSED ||
+                    status == FENCE_INVALID || status == FENCE_SYSTEM;
+    pthread_mutex_lock(&lease->mutex);
+    if (atomic_load(&lease->over) == FENCE_OK && not_done) {
+        atomic_store(&lease->deadline_boot_ms, deadline_before);
+    } else if (ttl_ms < atomic_load(&lease->ttl_ms)) {
+        atomic_store(&lease->ttl_ms, ttl_ms);
+        atomic_store(&lease->renewed_boot_ms, boot_ms() - ttl_ms);
+    }
+    pthread_mutex_unlock(&lease->mutex);
+}
+
+/* One with another TTL keeps the watchdog waiting, so it is given up early. */
+static enum fence_status ask(struct fence_lease *lease, int64_t ttl_ms, bool alone,
+                             struct fence_error *error)
 {
     char body[RENEWAL_BODY_BYTES];
     struct http_answer answer;
-    struct fence_error told = {0};
     char *path = http_path("leases", lease->id, "renew", NULL);
     if (!path)
         return fence_fail(error, FENCE_SYSTEM, "%s", "no memory left");
-    shorten(lease, ttl_ms);
     struct http_request request = lease_renewal(lease, path, ttl_ms, body);
-    enum fence_status status = http_call(lease->client, &request, &answer, &told);
+    int64_t most_ms = fence_left_ms(lease) / 3 + 1;
+    if (alone && most_ms < lease->client->timeout_ms)
+        request.timeout_ms = most_ms;
+    if (alone)
+        shorten(lease, ttl_ms);
+    enum fence_status status = http_call(lease->client, &request, &answer, error);
     if (status == FENCE_OK)
-        status = lease_read_renewal(lease, ttl_ms, &answer, &told);
+        status = lease_read_renewal(lease, ttl_ms, &answer, error);
     http_answer_free(&answer);
     free(path);
-    if (lease_has_ended(status))
-        lease_is_over(lease, status, told.detail);
-    if (error)
-        *error = told;
     return status;
 }
 
 enum fence_status fence_renew(struct fence_lease *lease, int64_t ttl_ms, struct fence_error *error)
 {
+    struct fence_error told = {0};
+    error = error ? error : &told;
     enum fence_status status = check_renewable(lease, ttl_ms, error);
     if (status != FENCE_OK)
         return status;
-    if (!lease_renewal_begin(lease, true))
+    bool alone = ttl_ms != 0 && ttl_ms != atomic_load(&lease->ttl_ms);
+    if (!lease_renewal_begin(lease, alone, true))
         return fence_fail(error, FENCE_RELEASED, "%s", "the lease is being released");
+    int64_t deadline_before = atomic_load(&lease->deadline_boot_ms);
     status = check_renewable(lease, ttl_ms, error); /* it may have waited */
     if (status == FENCE_OK)
-        status = renew_now(lease, ttl_ms != 0 ? ttl_ms : atomic_load(&lease->ttl_ms), error);
+        status = ask(lease, alone ? ttl_ms : atomic_load(&lease->ttl_ms), alone, error);
+    if (lease_has_ended(status))
+        lease_is_over(lease, status, error->detail);
+    else if (alone && status != FENCE_OK)
+        settle_failed(lease, status, ttl_ms, deadline_before);
     lease_renewal_end(lease);
     watchdog_wake(lease); /* there is another deadline, or none */
     return status;
@@ -341,7 +382,7 @@ static void end_renewals(struct fence_lease *lease)
     pthread_mutex_unlock(&lease->mutex);
     watchdog_stop(lease);
     pthread_mutex_lock(&lease->mutex);
-    while (lease->renewing) /* by fence_renew(), in another thread */
+    while (lease->renewals > 0) /* of fence_renew(), in other threads */
         pthread_cond_wait(&lease->rested, &lease->mutex);
     pthread_mutex_unlock(&lease->mutex);
 }

@@ -195,8 +195,9 @@ const char *fence_lost_detail(const struct fence_lease *lease);
 
 /* Renews it now, to `ttl_ms` from now on (0: as before; less shortens it). The watchdog goes on
  * with that TTL. FENCE_EXPIRED, _SUPERSEDED, _REVOKED, _RELEASED, _NOT_FOUND, _OUTLIVED, _FORKED:
- * it is over. _INVALID, _BUSY, _UNREACHABLE, _NO_ANSWER, _BAD_ANSWER, _SYSTEM: not renewed, or not
- * known; it is held until its deadline. */
+ * it is over. _INVALID, _REFUSED, _UNREACHABLE, _SYSTEM: not renewed; it is held until its
+ * deadline. _BUSY, _NO_ANSWER, _BAD_ANSWER: not known; likewise, but a shorter TTL counts from when
+ * it was asked for. */
 enum fence_status fence_renew(struct fence_lease *lease, int64_t ttl_ms, struct fence_error *error);
 
 /* Gives it back. First the watchdog is stopped, whatever it was doing: no renewal is sent after

@@ -27,6 +27,7 @@ struct http_request {
     const char *headers[HTTP_HEADERS_MAX]; /* further ones, as "If-Match: \"v3\"", up to a NULL */
     int64_t timeout_ms;                    /* from now on; 0: the client's */
     int cancel_fd;                         /* readable: FENCE_CANCELLED; 0: none */
+    int64_t connect_ms;                    /* for connecting; 0: timeout_ms */
     size_t answer_most;                    /* bytes of the answer; 0: HTTP_JSON_MAX */
     bool once;        /* doing it twice would be wrong: never sent again on another connection */
     const char *base; /* http_call() sets it: the client's URL */

@@ -74,8 +74,9 @@ struct fence_lease {
     _Atomic int64_t renewed_boot_ms; /* when its last good renewal, or the acquire, was sent */
 
     pthread_mutex_t mutex;    /* of what follows */
-    pthread_cond_t rested;    /* `renewing` has become false */
-    bool renewing;            /* by the watchdog or by fence_renew(): one at a time */
+    pthread_cond_t rested;    /* one of them has ended */
+    int renewals;             /* under way, by the watchdog and by fence_renew() */
+    bool alone;               /* it is one with another TTL */
     bool ending;              /* nobody begins a renewal any more */
     pthread_mutex_t stopping; /* held while the watchdog is waited for; of what follows */
     bool has_watchdog;
@@ -118,9 +119,9 @@ bool lease_has_ended(enum fence_status status);
 enum fence_status lease_give_back(struct fence_client *client, const char *path, int64_t timeout_ms,
                                   struct fence_error *error);
 
-/* Takes the right to renew; waits for it, or not. False: the lease is ending, or somebody else is
- * at it. */
-bool lease_renewal_begin(struct fence_lease *lease, bool wait);
+/* Takes the right to renew. Renewals with the lease's own TTL may overlap, one with another has to
+ * be `alone`. `wait`: until that is possible. False: it is not, or the lease is ending. */
+bool lease_renewal_begin(struct fence_lease *lease, bool alone, bool wait);
 void lease_renewal_end(struct fence_lease *lease);
 
 /* Starts the watchdog's thread; false: there can be none. */

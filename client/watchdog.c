@@ -200,7 +200,7 @@ static int64_t keep(struct fence_lease *lease)
 {
     int64_t ttl_ms = atomic_load(&lease->ttl_ms);
     int64_t later = boot_ms() + bounded(ttl_ms / 30, PAUSE_LEAST_MS, PAUSE_MOST_MS);
-    if (!lease_renewal_begin(lease, false))
+    if (!lease_renewal_begin(lease, false, false))
         return later;
     int64_t renewed = atomic_load(&lease->renewed_boot_ms);
     enum fence_status why = renew(lease);

@@ -1,11 +1,11 @@
 /* wire.c - requests under way, over libcurl (wire.h).
  *
- * curl is told as little as possible: no timeouts of its own, no redirects, no proxy, no second
- * try. The last needs a word. Where a connection that is used again dies before the first byte of
- * an answer, curl sends the request once more on a new one, also where the gateway had done it
- * before it died. A renewal or a release may be done twice; a grant or a write must not be. curl
- * asks on_ready() each time just before it sends: the second time it is refused, and the outcome is
- * "not known". */
+ * curl is told as little as possible: no timeout of its own but for connecting (each address of a
+ * name gets its share of that), no redirects, no proxy, no second try. The last needs a word. Where
+ * a connection that is used again dies before the first byte of an answer, curl sends the request
+ * once more on a new one, also where the gateway had done it before it died. A renewal or a release
+ * may be done twice; a grant or a write must not be. curl asks on_ready() each time just before it
+ * sends: the second time it is refused, and the outcome is "not known". */
 #include "client/wire.h"
 
 #include "client/internal.h"
@@ -242,6 +242,8 @@ bool exchange_begin(struct wire *wire, struct exchange *exchange,
                  asprintf(&exchange->url, "%s%s", request->base, request->path) >= 0;
     if (begun) {
         set_options(exchange);
+        curl_easy_setopt(exchange->easy, CURLOPT_CONNECTTIMEOUT_MS,
+                         (long)(request->connect_ms ? request->connect_ms : request->timeout_ms));
         set_body(exchange->easy, request);
         begun = curl_multi_add_handle(wire->multi, exchange->easy) == CURLM_OK;
     }

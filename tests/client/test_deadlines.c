@@ -137,6 +137,71 @@ static void nobody_renews_without_a_watchdog(void **state)
     EXPECT(FENCE_OK, fence_release(a, &failure));
 }
 
+/* The gateway cannot say whether it was done: the watchdog finds out, with the shorter TTL. */
+static void a_shorter_ttl_that_is_not_known_to_hold_is_kept_by_the_watchdog(void **state)
+{
+    (void)state;
+    struct stub *stub = stub_start();
+    struct fence_client *client = client_of(stub_url(stub));
+    struct loss *loss = loss_new();
+    const int short_ms = slow_ms(900);
+    stub_serve(stub, 60000);
+    struct fence_lease *a = take_lease(
+        client,
+        &(struct fence_terms){.resource = "r", .ttl_ms = 60000, .lost = note_loss, .arg = loss});
+    stub_play(stub, RENEWALS, STEPS({.text = stub_problem(503, "redis_unavailable")}));
+    EXPECT(FENCE_BUSY, fence_renew(a, short_ms, &failure));
+    assert_in_range(fence_left_ms(a), 1, short_ms);
+    stub_serve(stub, short_ms);
+    stub_await(stub, RENEWALS, 5);
+    assert_true(fence_still_held(a));
+    assert_int_equal(loss->calls, 0);
+    assert_int_equal(fence_lease_ttl_ms(a), short_ms);
+    EXPECT(FENCE_OK, fence_release(a, &failure));
+}
+
+static void a_shorter_ttl_that_was_not_sent_changes_nothing(void **state)
+{
+    (void)state;
+    struct stub *stub = stub_start();
+    struct fence_client *client = client_of(stub_url(stub));
+    stub_serve(stub, 60000);
+    struct fence_lease *a =
+        take_lease(client, &(struct fence_terms){.resource = "r", .ttl_ms = 60000});
+    int64_t deadline = fence_deadline_boot_ms(a);
+    stub_stop(stub);
+    EXPECT(FENCE_UNREACHABLE, fence_renew(a, 1000, &failure));
+    assert_int_equal(fence_deadline_boot_ms(a), deadline);
+    assert_int_equal(fence_lease_ttl_ms(a), 60000);
+}
+
+static void *renew_and_hang(void *arg)
+{
+    fence_renew(arg, 0, NULL);
+    return NULL;
+}
+
+static void a_renewal_of_the_program_that_hangs_does_not_stop_the_watchdog(void **state)
+{
+    (void)state;
+    struct stub *stub = stub_start();
+    struct fence_client *client = client_of(stub_url(stub));
+    struct loss *loss = loss_new();
+    const int ttl_ms = slow_ms(900);
+    pthread_t thread;
+    stub_serve(stub, ttl_ms);
+    struct fence_lease *a = take_lease(
+        client,
+        &(struct fence_terms){.resource = "r", .ttl_ms = ttl_ms, .lost = note_loss, .arg = loss});
+    stub_play(stub, RENEWALS, STEPS({.end = STUB_HANG}, {.text = stub_lease(200, ttl_ms)}));
+    assert_int_equal(pthread_create(&thread, NULL, renew_and_hang, a), 0);
+    stub_await(stub, RENEWALS, 9); /* three TTLs */
+    assert_true(fence_still_held(a));
+    assert_int_equal(loss->calls, 0);
+    stub_stop(stub);
+    pthread_join(thread, NULL);
+}
+
 /* ---- Failures that pass ---------------------------------------------------------------------- */
 
 /* What happens to renewals for nine tenths of the TTL. */
@@ -319,6 +384,9 @@ int main(void)
         TEST(no_answer_makes_a_lease_longer_than_it_can_be),
         TEST(a_ttl_that_is_too_short_for_the_way_says_so),
         TEST(nobody_renews_without_a_watchdog),
+        TEST(a_shorter_ttl_that_is_not_known_to_hold_is_kept_by_the_watchdog),
+        TEST(a_shorter_ttl_that_was_not_sent_changes_nothing),
+        TEST(a_renewal_of_the_program_that_hangs_does_not_stop_the_watchdog),
         TEST(failures_for_nine_tenths_of_the_ttl_cost_nothing),
         TEST(two_missed_renewals_are_survived),
         TEST(a_gateway_that_is_slow_keeps_the_lease),

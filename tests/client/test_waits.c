@@ -5,8 +5,11 @@
 #include "tests/support/client.h"
 #include "tests/support/limits.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static struct gateway *g;
@@ -320,9 +323,43 @@ static void a_server_that_never_comes_back_ends_the_wait(void **state)
     assert_null(lease);
 }
 
+/* A port whose queue of connections is full: to connect is to wait for nothing. */
+static const char *url_of_a_deaf_host(int sockets[], int count)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    for (int i = 0; i < count; i++)
+        sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(sockets[0], (struct sockaddr *)&address, bytes), 0);
+    assert_int_equal(listen(sockets[0], 0), 0);
+    getsockname(sockets[0], (struct sockaddr *)&address, &bytes);
+    for (int i = 1; i < count; i++)
+        connect(sockets[i], (struct sockaddr *)&address, bytes);
+    return test_printf("http://127.0.0.1:%d", ntohs(address.sin_port));
+}
+
+static void the_time_for_connecting_is_no_part_of_the_wait(void **state)
+{
+    (void)state;
+    int sockets[6];
+    const char *url = url_of_a_deaf_host(sockets, 6);
+    struct fence_client *client =
+        client_with(&(struct fence_options){.url = url, .timeout_ms = 300});
+    struct fence_lease *lease;
+    long long begun_ms = boot_now_ms();
+    EXPECT(FENCE_UNREACHABLE,
+           fence_acquire(client,
+                         &(struct fence_terms){.resource = "r", .wait_ms = FENCE_WAIT_FOREVER},
+                         &lease, &failure));
+    assert_in_range(boot_now_ms() - begun_ms, 1, 30000);
+    for (int i = 0; i < 6; i++)
+        close(sockets[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(the_time_for_connecting_is_no_part_of_the_wait),
         TEST(a_wait_ends_with_the_release),
         TEST(a_wait_ends_when_its_time_has_passed),
         TEST(the_ttl_starts_at_the_grant),

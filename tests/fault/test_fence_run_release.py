@@ -78,5 +78,18 @@ def a_gateway_that_hangs_is_not_waited_for_when_two_more_signals_have_come():
         assert "not released" in run.err(), run.err()
 
 
+@case
+def what_happens_to_the_lease_in_min_hold_has_not_happened_to_the_job():
+    with Scene() as scene:
+        gate = scene.gateway()
+        for ttl in ("2s", "10m"):  # it hears of it in time, or not
+            run = Run(scene, gate, "r", "sh", "-c", "echo; exit 5",
+                      options=("-t", ttl, "--min-hold", "1500ms"))
+            eventually(lambda now=run: now.out() and not now.living(), what="the job's end")
+            assert gate.call("POST", "/resources/r/revoke", {"reason": "test"}).status == 200
+            assert run.wait() == 5, run.err()
+            is_free(gate)
+
+
 if __name__ == "__main__":
     run_cases()
