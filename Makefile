@@ -121,7 +121,7 @@ CLIENT_LIBS      = $(eval CLIENT_LIBS := $$(shell pkg-config --libs $(CLIENT_PAC
 
 MAIN         := gateway/main.c
 LIB_SOURCES  := $(filter-out $(MAIN),$(sort $(wildcard gateway/*.c storage/*.c gateway/*.S)))
-COMMAND_SOURCES := $(sort client/fence_cli.c $(wildcard client/cli_*.c))
+COMMAND_SOURCES := $(sort client/fence_cli.c $(wildcard client/cli/*.c))
 EXAMPLE      := client/example.c
 CLIENT_SOURCES := $(filter-out $(COMMAND_SOURCES) $(EXAMPLE),$(sort $(wildcard client/*.c)))
 SUPPORT      := $(sort $(wildcard tests/support/*.c))
@@ -350,7 +350,7 @@ $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(call object,$(BENCH_SHARE
 
 # ---- Lint ----------------------------------------------------------------------------------------
 
-C_FILES  := $(sort $(wildcard gateway/*.[ch] storage/*.[ch] client/*.[ch] tests/*/*.[ch]))
+C_FILES  := $(sort $(wildcard gateway/*.[ch] storage/*.[ch] client/*.[ch] client/cli/*.[ch] tests/*/*.[ch]))
 C_UNITS  := $(filter %.c,$(C_FILES))
 PRODUCT  := $(filter gateway/% storage/% client/%,$(C_UNITS))
 SCRIPTS   = $(shell grep -rlE '^\#!.*\b(ba)?sh$$' .ci tests --include='*' 2>/dev/null)

@@ -1,8 +1,8 @@
 /* fence_cli.c - fence: takes leases, runs jobs under them, writes with their tokens.
  *
- * One table of commands; each reads its own options (cli_options.h) and returns the exit status
+ * One table of commands; each reads its own options (options.h) and returns the exit status
  * (cli.h lists them). */
-#include "client/cli.h"
+#include "client/cli/cli.h"
 #include "gateway/version.h"
 
 #include <fcntl.h>
