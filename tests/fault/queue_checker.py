@@ -217,11 +217,10 @@ def _waited_until(op, at_of, offset_ns):
     """When its waiting ended, by what the gateway did; None where that is not known."""
     if op.seq is not None:
         return time_ns(at_of[op.seq], offset_ns)
-    if op.leaving is not None:
-        return op.leaving
-    if op.code == "lease_held":
-        return min(op.end, op.start + op.wait * MS)
-    return None
+    ends = [end for end in (op.leaving, op.end if op.code == "lease_held" else None)
+            if end is not None]
+    # The gateway gives it up when its wait_ms have passed, whenever the client comes to see that.
+    return min(*ends, op.start + op.wait * MS) if ends else None
 
 
 def _idle_times(op, spans, until):

@@ -535,6 +535,19 @@ def waiting_ends_with_the_grant_or_when_the_client_leaves():
         finds(count, story.find("starved", PATIENCE_MS * MS, {}))
 
 
+@case
+def who_reads_late_that_it_was_given_up_has_not_waited_until_then():
+    story = Story(1)
+    story.lease(1, 0, 1, ttl=1000)  # the place is free from 1000 on
+    op = story.op("acquire", 100, owner="stopped", wait=400, queued=101, leaving=5000)
+    op.gone = 6000 * MS
+    finds(0, story.find("starved", PATIENCE_MS * MS, {}))
+    op.wait = 6000
+    finds(1, story.find("starved", PATIENCE_MS * MS, {}))
+    op.outcome, op.code, op.end, op.wait = "fail", "lease_held", 5000 * MS, 400
+    finds(0, story.find("starved", PATIENCE_MS * MS, {}))
+
+
 # ---- Gone and named -----------------------------------------------------------------------------
 
 
