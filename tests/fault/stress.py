@@ -139,16 +139,16 @@ class Staff:
         """What all of them have noted. A killed one has left all that it was asking for."""
         events = []
         for name in [*self.workers, *self.ended]:
-            own, asking = self._notes(name), {}  # by whom: is it leaving?
+            own, asking = self._notes(name), {}  # by whom: since when, or that it is leaving
             for event in own:
                 if event["type"] in ("invoke", "leaving"):
-                    asking[event["p"]] = event["type"] == "leaving"
+                    asking[event["p"]] = event
                 elif event["type"] != "queued":
                     del asking[event["p"]]
-            for p, leaving in asking.items() if name in self.ended else ():
+            for p, last in asking.items() if name in self.ended else ():
                 killed, ended = self.ended[name]
-                if not leaving:
-                    own.append({"t": killed, "p": p, "type": "leaving"})
+                if last["type"] == "invoke":  # between our look at the clock and its end, it may be
+                    own.append({"t": max(killed, last["t"]), "p": p, "type": "leaving"})
                 own.append({"t": ended, "p": p, "type": "info", "gone": ended})
             events += own
         return events
