@@ -161,7 +161,7 @@ $(BINARY): $(call object,$(MAIN)) $(LIBRARY)
 	@echo "LD  $@"
 	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS)
 
-$(COMMAND): $(call object,$(COMMAND_SOURCES)) $(CLIENT_OBJECTS)
+$(COMMAND): $(call object,$(COMMAND_SOURCES) gateway/digits.c) $(CLIENT_OBJECTS)
 	@echo "LD  $@"
 	@$(CC) $(ALL_LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 

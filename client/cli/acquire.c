@@ -7,6 +7,7 @@
  * on without a lease. */
 #include "client/cli/answer.h"
 #include "client/cli/cli.h"
+#include "client/cli/environment.h"
 #include "client/cli/options.h"
 #include "client/cli/text.h"
 
@@ -22,7 +23,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-enum { YEAR_MS_BY_1000 = 365 * 24 * 3600, OWNER_BYTES = 128, LINE_BYTES = 512, WHAT_BYTES = 256 };
+enum { OWNER_BYTES = 128, LINE_BYTES = 512, WHAT_BYTES = 256 };
 
 enum output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_ENV };
 
@@ -97,7 +98,7 @@ static const struct cli_option acquire_options[] = {
 {'t', "ttl", CLI_DURATION, offsetof(struct acquire, ttl_ms), "TTL",
  "how long it lasts, 50ms to 24h; default 30s", FENCE_TTL_LEAST_MS, FENCE_TTL_MOST_MS},
 {'w', "wait", CLI_DURATION, offsetof(struct acquire, wait_ms), "WAIT",
- "how long to wait for it; default: without end", 0, INT64_C(1000) * YEAR_MS_BY_1000},
+ "how long to wait for it; default: without end", 0, CLI_LONG_MS},
 {'n', "no-wait", CLI_FLAG, offsetof(struct acquire, no_wait), NULL,
  "do not wait", 0, 0},
 {'E', "exit-code", CLI_NUMBER, offsetof(struct acquire, not_held), "CODE",
@@ -158,25 +159,15 @@ static void print_json(const struct fence_lease *lease)
         (json_int_t)fence_lease_waited_ms(lease)));
 }
 
-static void print_export(const char *name, const char *value)
-{
-    printf("export %s=", name);
-    cli_text_print_quoted(stdout, value);
-    putchar('\n');
-}
-
 static void print_env(const struct fence_lease *lease)
 {
-    char token[24], ttl_ms[24];
-    snprintf(token, sizeof token, "%" PRId64, fence_lease_token(lease));
-    snprintf(ttl_ms, sizeof ttl_ms, "%" PRId64, fence_lease_ttl_ms(lease));
-    print_export("FENCE_URL", cli_url());
-    print_export("FENCE_RESOURCE", fence_lease_resource(lease));
-    print_export("FENCE_LEASE_ID", fence_lease_id(lease));
-    print_export("FENCE_TOKEN", token);
-    print_export("FENCE_OWNER", fence_lease_owner(lease));
-    print_export("FENCE_TTL_MS", ttl_ms);
-    print_export("FENCE_EXPIRES_AT", fence_lease_expires_at(lease));
+    struct environment_values values;
+    environment_read(lease, cli_url(), &values);
+    for (size_t i = 0; i < ENVIRONMENT_COUNT; i++) {
+        printf("export %s=", environment_names[i]);
+        cli_text_print_quoted(stdout, values.texts[i]);
+        putchar('\n');
+    }
 }
 
 /* Tells of the lease, or gives it back. From the moment in which it has been told a signal changes

@@ -43,6 +43,12 @@ int cli_history(int argc, char **argv);
 
 #define CLI_DEFAULT_URL "http://127.0.0.1:8080"
 
+/* The longest wait or hold that can be asked for: a year. */
+#define CLI_LONG_MS (INT64_C(365) * 24 * 3600 * 1000)
+
+/* A variable of the environment; NULL: it is not set, or empty. */
+const char *cli_variable(const char *name);
+
 /* $FENCE_URL, or CLI_DEFAULT_URL. */
 const char *cli_url(void);
 

@@ -45,7 +45,7 @@ static const char *take_id(int *argc, char **argv)
 static const char *read_id(const struct cli_form *form, int argc, char **argv, void *options,
                            int *exit_status)
 {
-    const char *taken = take_id(&argc, argv), *variable = getenv("FENCE_LEASE_ID");
+    const char *taken = take_id(&argc, argv), *variable = cli_variable("FENCE_LEASE_ID");
     int names = cli_options_read(form, argc, argv, options, exit_status);
     if (names == 0)
         return NULL;

@@ -10,8 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LONG_MS (INT64_C(365) * 24 * 3600 * 1000)
-
 #define FIELD(name) offsetof(struct run_options, name)
 
 /* clang-format off */
@@ -19,7 +17,7 @@ static const struct cli_option known[] = {
 {'t', "ttl", CLI_DURATION, FIELD(ttl_ms), "TTL",
  "how long the others wait if we die; default 30s", FENCE_TTL_LEAST_MS, FENCE_TTL_MOST_MS},
 {'w', "wait", CLI_DURATION, FIELD(wait_ms), "WAIT",
- "how long to wait for it; default: without end", 0, LONG_MS},
+ "how long to wait for it; default: without end", 0, CLI_LONG_MS},
 {'n', "no-wait", CLI_FLAG, FIELD(no_wait), NULL,
  "do not wait", 0, 0},
 {'E', "exit-code", CLI_NUMBER, FIELD(not_held), "CODE",
@@ -27,11 +25,11 @@ static const struct cli_option known[] = {
 {'\0', "limit", CLI_NUMBER, FIELD(limit), "N",
  "how many may hold it at once, 1 to 1000", 1, 1000},
 {'\0', "kill-after", CLI_DURATION, FIELD(kill_after_ms), "DUR",
- "between TERM and KILL; default 5s, at most TTL/3", 0, LONG_MS},
+ "between TERM and KILL; default 5s, at most TTL/3", 0, CLI_LONG_MS},
 {'\0', "min-hold", CLI_DURATION, FIELD(min_hold_ms), "DUR",
- "hold it at least that long, also after the job", 0, LONG_MS},
+ "hold it at least that long, also after the job", 0, CLI_LONG_MS},
 {'\0', "max-hold", CLI_DURATION, FIELD(max_hold_ms), "DUR",
- "end the job after that", 1, LONG_MS},
+ "end the job after that", 1, CLI_LONG_MS},
 {'\0', "owner", CLI_TEXT, FIELD(owner), "NAME",
  "a label that others see; default HOST:PID", 0, 0},
 };

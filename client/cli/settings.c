@@ -3,11 +3,13 @@
  * A variable that is empty counts as not set. */
 #include "client/cli/cli.h"
 
+#include "gateway/digits.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *setting(const char *name)
+const char *cli_variable(const char *name)
 {
     const char *text = getenv(name);
     return text && *text ? text : NULL;
@@ -15,13 +17,13 @@ static const char *setting(const char *name)
 
 const char *cli_url(void)
 {
-    const char *url = setting("FENCE_URL");
+    const char *url = cli_variable("FENCE_URL");
     return url ? url : CLI_DEFAULT_URL;
 }
 
 bool cli_wait_step(int64_t *wait_step_ms)
 {
-    const char *text = setting("FENCE_WAIT_STEP");
+    const char *text = cli_variable("FENCE_WAIT_STEP");
     *wait_step_ms = 0;
     if (!text || (cli_read_duration(text, FENCE_WAIT_STEP_MS, wait_step_ms) && *wait_step_ms > 0))
         return true;
@@ -40,22 +42,6 @@ struct fence_client *cli_open(int *exit_status)
     return client;
 }
 
-/* Reads `length` bytes, all of them digits, at least one. */
-static bool read_digits(const char *text, size_t length, int64_t most, int64_t *number)
-{
-    int64_t sum = 0;
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9' || sum > most / 10)
-            return false;
-        sum = sum * 10 + (text[i] - '0');
-        if (sum > most)
-            return false;
-    }
-    if (length > 0)
-        *number = sum;
-    return length > 0;
-}
-
 bool cli_read_duration(const char *text, int64_t most_ms, int64_t *ms)
 {
     static const struct {
@@ -67,7 +53,7 @@ bool cli_read_duration(const char *text, int64_t most_ms, int64_t *ms)
         int64_t count;
         if (strcmp(text + digits, units[i].name) != 0)
             continue;
-        if (!read_digits(text, digits, most_ms / units[i].ms, &count))
+        if (!digits_read(text, digits, most_ms / units[i].ms, &count))
             return false;
         *ms = count * units[i].ms;
         return true;
@@ -78,7 +64,7 @@ bool cli_read_duration(const char *text, int64_t most_ms, int64_t *ms)
 bool cli_read_number(const char *text, int64_t least, int64_t most, int64_t *number)
 {
     int64_t read;
-    if (!read_digits(text, strlen(text), most, &read) || read < least)
+    if (!digits_read(text, strlen(text), most, &read) || read < least)
         return false;
     *number = read;
     return true;

@@ -105,16 +105,10 @@ static const struct cli_form rm_form = {
 
 /* ---- By what right --------------------------------------------------------------------------- */
 
-static const char *variable(const char *name)
-{
-    const char *text = getenv(name);
-    return text && *text ? text : NULL;
-}
-
 /* False: the variable is wrong; that has been said. */
 static bool take_token_of_environment(const char *command, struct fence_record *record)
 {
-    const char *token = variable("FENCE_TOKEN"), *resource = variable("FENCE_RESOURCE");
+    const char *token = cli_variable("FENCE_TOKEN"), *resource = cli_variable("FENCE_RESOURCE");
     if (!token || !resource || strcmp(resource, record->resource) != 0)
         return true;
     if (!cli_read_number(token, 1, NUMBER_MOST, &record->token)) {
@@ -122,7 +116,7 @@ static bool take_token_of_environment(const char *command, struct fence_record *
         return false;
     }
     if (!record->lease_id)
-        record->lease_id = variable("FENCE_LEASE_ID");
+        record->lease_id = cli_variable("FENCE_LEASE_ID");
     return true;
 }
 
@@ -162,7 +156,7 @@ static int failed(const char *command, const struct fence_record *record, enum f
     char what[WHAT_BYTES];
     snprintf(what, sizeof what, "%s %.200s %.200s", command, record->resource, record->key);
     int exit_status = cli_failed(what, status, error);
-    const char *token = variable("FENCE_TOKEN"), *resource = variable("FENCE_RESOURCE");
+    const char *token = cli_variable("FENCE_TOKEN"), *resource = cli_variable("FENCE_RESOURCE");
     if (error->http_status != HTTP_TOKEN_REQUIRED)
         return exit_status;
     if (token && resource && strcmp(resource, record->resource) != 0)
