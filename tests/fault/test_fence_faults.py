@@ -2,8 +2,8 @@
 """test_fence_faults.py - what `fence run` makes of a gateway, a network and clocks that misbehave.
 
 Either the lease is kept and the job goes on, or the job is dead before anybody else can have the
-lease. The second is shown by the job's last beat, which is before the moment at which somebody who
-waits at the gateway (by another way) is told that the lease is his.
+lease. The second is shown by the job's last stamp (family.py), which is before the moment at which
+somebody who waits at the gateway (by another way) is told that the lease is his.
 """
 import contextlib
 import os
@@ -12,13 +12,11 @@ import time
 
 import harness
 from harness import case, eventually
-from jobs import Job, boot_s
 from middleman import BUSY, HALF, HANG, LOSE, RESET, Middleman, answer
+from runs import LOST, NOT_OBTAINED, SLOWER, Family, boot_s, ttl
 
 TTL_MS = 1500
-LOST, NOT_OBTAINED = 79, 75
 SOAK = os.environ.get("SOAK") == "1"
-SLOWER = float(os.environ.get("FENCEGATE_SLOWER", "1"))
 NONSENSE = {
     "a page of html": answer(200, b"<html>It works!</html>"),
     "html with an error": answer(502, b"<html>Bad Gateway</html>"),
@@ -43,10 +41,14 @@ def is_renewal(request):
     return request.target.endswith("/renew")
 
 
-def begin(scene, man, *options, ttl_ms=TTL_MS, **arguments):
+# What is preloaded to deceive `fence` is not to deceive the job's clock.
+UNDECEIVED = ("env", "-u", "LD_PRELOAD")
+
+
+def begin(scene, man, ttl_ms=TTL_MS, **arguments):
     """With little time to end: nearly all of the TTL is there for renewals."""
-    job = Job(scene, man.url, "r", "-t", f"{int(ttl_ms * SLOWER)}ms", "--kill-after", "20ms",
-              *options, **arguments)
+    job = Family(scene, man.url, "r", "plain", options=(*ttl(ttl_ms / 1000), "--kill-after", "20ms"),
+                 within=UNDECEIVED, **arguments)
     job.await_started()
     return job
 
@@ -60,20 +62,21 @@ def is_kept(gate, job, ttls=2):
     """For so many TTLs the same lease, and the job at work."""
     token, end = token_of(gate), time.monotonic() + ttls * TTL_MS / 1000 * SLOWER
     while time.monotonic() < end:
-        assert job.running(), job.log()
+        assert job.running(), job.err()
         assert token_of(gate) == token, "the lease was lost"
         time.sleep(0.05)
-    job.beats_go_on()
+    before = job.last_stamp()
+    eventually(lambda: job.last_stamp() > before, what="another stamp")
 
 
 def is_stopped_in_time(gate, job):
     """Who waits at the gateway gets the lease, and by then the job is dead."""
     granted = gate.client().acquire("r", wait_ms=60_000, owner="the next")
     granted_s = boot_s()
-    assert job.last_beat() < granted_s, "the job was alive when another had the lease"
-    count = len(job.beats.read_text())
-    assert job.wait() == LOST, job.log()
-    assert len(job.beats.read_text()) == count, "the job was at work after that"
+    assert job.last_stamp() < granted_s, "the job was alive when another had the lease"
+    count = len(job.stamps.read_text())
+    assert job.wait() == LOST, job.err()
+    assert len(job.stamps.read_text()) == count, "the job was at work after that"
     assert granted.token > 1
 
 
@@ -117,10 +120,9 @@ def renewals_that_fail_for_nine_tenths_of_the_ttl_and_then_work_keep_the_lease()
             man.rule = lambda request: spoiled if is_renewal(request) and time.monotonic() < end \
                 else None
             while time.monotonic() < end:
-                assert job.running(), (name, job.log())
+                assert job.running(), (name, job.err())
                 time.sleep(0.02)
             is_kept(gate, job, ttls=1)
-            job.kill()
 
 
 @case
@@ -162,7 +164,7 @@ def a_gateway_that_answers_nonsense_for_ever_stops_the_job_before_the_ttl_ends()
             job = begin(scene, man)
             man.rule = lambda request: spoiled  # of everything, the release as well
             is_stopped_in_time(gate, job)
-            assert "lease" in job.log(), (name, job.log())
+            assert "lease" in job.err(), (name, job.err())
 
 
 @case
@@ -180,9 +182,9 @@ def half_answers_to_renewals_that_were_done_stop_the_job_as_well():
     with site() as (scene, _, gate, man):
         job = begin(scene, man)
         man.rule = lambda request: HALF if is_renewal(request) else None
-        assert job.wait() == LOST, job.log()
+        assert job.wait() == LOST, job.err()
         granted = gate.client().acquire("r", wait_ms=60_000)
-        assert job.last_beat() < boot_s() and granted.token == 2
+        assert job.last_stamp() < boot_s() and granted.token == 2
 
 
 @case
@@ -192,7 +194,7 @@ def an_operators_reason_reaches_whoever_reads_the_log_of_the_job():
         revoked = gate.call("POST", "/resources/r/revoke", {"reason": "deploy at noon"})
         assert revoked.json()["revoked"] == [1]
         assert job.wait() == LOST
-        assert "deploy at noon" in job.log(), job.log()
+        assert "deploy at noon" in job.err(), job.err()
 
 
 # ---- Clocks -------------------------------------------------------------------------------------
@@ -242,10 +244,10 @@ def a_machine_that_was_suspended_keeps_the_deadline():
 def a_ttl_that_is_too_short_for_the_way_there_and_back_is_named():
     with site() as (scene, _, gate, man):
         man.rule = lambda request: 0.3 if request.target == "/leases" else None
-        job = Job(scene, man.url, "r", "-t", "200ms")
-        assert job.wait() == NOT_OBTAINED, job.log()
-        assert "TTL" in job.log() and "short" in job.log(), job.log()
-        assert not job.beats.exists(), "the job was started"
+        job = Family(scene, man.url, "r", "plain", options=("-t", "200ms"))
+        assert job.wait() == NOT_OBTAINED, job.err()
+        assert "TTL" in job.err() and "short" in job.err(), job.err()
+        assert not job.stamps.exists(), "the job was started"
         kinds = [row["kind"] for row in gate.history("r")]
         assert kinds in (["grant", "release"], ["grant"]), kinds
 
@@ -254,7 +256,7 @@ def a_ttl_that_is_too_short_for_the_way_there_and_back_is_named():
 def a_gateway_that_restarts_while_somebody_waits_is_asked_again():
     with site() as (scene, redis, gate, man):
         held = gate.acquire("r", ttl_ms=60_000)
-        job = Job(scene, man.url, "r", "-t", "5s")
+        job = Family(scene, man.url, "r", "plain", options=("-t", "5s"))
         eventually(lambda: gate.call("GET", "/resources/r").json()["waiters"] == 1, what="the wait")
         time.sleep(0.15)  # it has stood there
         gate.stop()
